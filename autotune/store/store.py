@@ -1,0 +1,223 @@
+"""Opens the study's database and writes every number as it happens.
+
+``Store.open`` takes any SQLAlchemy URL, checks that it can be written and brings our tables to the
+current schema. Each method is one short transaction, so that a kill -9 loses at most the row being
+written. A database that fails while a study runs becomes ``StoreError``: a full disk, a lock that does
+not clear, a lost connection; nothing is half written and the study can be resumed.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Engine, Select, create_engine, event, select, update
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.orm import Session, selectinload
+
+from autotune.errors import StoreError, UsageError
+from autotune.store.models import BootRow, FailureRow, HostRow, JsonDict, PointRow, RunRow, utc_now
+from autotune.store.schema import upgrade
+
+_BUSY_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class NewBoot:
+    """What is known of an engine before it starts."""
+
+    run_id: int
+    role: str
+    kind: str
+    config_key: str
+    flags: JsonDict
+    env: JsonDict
+    log_path: str
+    trial: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewFailure:
+    """Why an engine gave no number."""
+
+    cls: str
+    consequence: str
+    phase: str
+    line: str
+    details: JsonDict
+
+
+class Store:
+    """The study's tables. Rows that it returns are detached: read them, do not write through them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @classmethod
+    def open(cls, url: str) -> "Store":
+        """Open or create the database. Raises ``UsageError`` where the URL cannot be used."""
+        parsed = _parse(url)
+        shown = parsed.render_as_string(hide_password=True)
+        try:
+            engine = _engine(parsed)
+            with engine.begin() as connection:
+                upgrade(connection)
+        except (SQLAlchemyError, NoSuchModuleError, ImportError) as error:
+            raise UsageError(
+                f"cannot open the storage {shown}: {_reason(error)}. Give a SQLAlchemy URL that "
+                "can be written, such as sqlite:///study.db."
+            ) from error
+        return cls(engine)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._engine.dispose()
+
+    def record_host(self, fingerprint: str, facts: JsonDict) -> int:
+        """The host's id; its facts are refreshed when it was seen before."""
+        with self._session() as session:
+            row = session.scalar(select(HostRow).where(HostRow.fingerprint == fingerprint))
+            if row is None:
+                row = HostRow(fingerprint=fingerprint, facts=facts)
+                session.add(row)
+            row.facts, row.seen_at = facts, utc_now()
+            session.flush()
+            return row.id
+
+    def start_run(self, study: str, host_id: int, identity: JsonDict, settings: JsonDict) -> int:
+        """A new study's id."""
+        with self._session() as session:
+            row = RunRow(study=study, host_id=host_id, identity=identity, settings=settings)
+            session.add(row)
+            session.flush()
+            return row.id
+
+    def update_run(self, run_id: int, **values: Any) -> None:
+        """Set columns of a run (``status``, ``spent_s``, ``result``, ``finished_at``, ``settings``)."""
+        with self._session() as session:
+            session.execute(update(RunRow).where(RunRow.id == run_id).values(**values))
+
+    def add_boot(self, boot: NewBoot) -> int:
+        """Write an engine down before it starts."""
+        with self._session() as session:
+            row = BootRow(
+                run_id=boot.run_id,
+                role=boot.role,
+                kind=boot.kind,
+                config_key=boot.config_key,
+                flags=boot.flags,
+                env=boot.env,
+                log_path=boot.log_path,
+                trial=boot.trial,
+            )
+            session.add(row)
+            session.flush()
+            return row.id
+
+    def update_boot(self, boot_id: int, **values: Any) -> None:
+        """Set columns of a boot (``status``, ``kind``, ``boot_s``, ``stop_s``, ``phases_s``, ``facts``)."""
+        with self._session() as session:
+            session.execute(update(BootRow).where(BootRow.id == boot_id).values(**values))
+
+    def add_failure(self, boot_id: int, failure: NewFailure) -> None:
+        """Say why a boot gave no number."""
+        with self._session() as session:
+            session.add(
+                FailureRow(
+                    boot_id=boot_id,
+                    cls=failure.cls,
+                    consequence=failure.consequence,
+                    phase=failure.phase,
+                    line=failure.line,
+                    details=failure.details,
+                )
+            )
+
+    def add_point(
+        self,
+        boot_id: int,
+        *,
+        prompt_seed: int,
+        live: JsonDict,
+        value: float | None,
+        measurement: JsonDict,
+        duration_s: float,
+    ) -> int:
+        """Keep one measurement, also one that failed its checks (``value`` None)."""
+        with self._session() as session:
+            row = PointRow(
+                boot_id=boot_id,
+                prompt_seed=prompt_seed,
+                live=live,
+                value=value,
+                measurement=measurement,
+                duration_s=duration_s,
+            )
+            session.add(row)
+            session.flush()
+            return row.id
+
+    def run(self, study: str) -> RunRow | None:
+        """The study by name, with its host, boots, points and failures; None where there is none."""
+        with self._session() as session:
+            return session.scalar(_whole_run().where(RunRow.study == study))
+
+    def runs(self) -> list[RunRow]:
+        """All studies in this database, the newest first."""
+        with self._session() as session:
+            return list(session.scalars(_whole_run().order_by(RunRow.id.desc())))
+
+    def interrupt_unfinished_boots(self, run_id: int) -> int:
+        """Mark engines that a killed tuner left as booting or ready; how many there were."""
+        unfinished = (BootRow.run_id == run_id, BootRow.status.in_(("booting", "ready")))
+        with self._session() as session:
+            rows = list(session.scalars(select(BootRow).where(*unfinished)))
+            for row in rows:
+                row.status = "interrupted"
+            return len(rows)
+
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        try:
+            with Session(self._engine, expire_on_commit=False) as session, session.begin():
+                yield session
+        except SQLAlchemyError as error:
+            raise StoreError(
+                f"the study's database failed: {_reason(error)}. What was measured before is kept; "
+                "free the disk or the lock and give the same command again."
+            ) from error
+
+
+def _whole_run() -> Select[tuple[RunRow]]:
+    boots = selectinload(RunRow.boots)
+    return select(RunRow).options(
+        selectinload(RunRow.host), boots.selectinload(BootRow.points), boots.selectinload(BootRow.failure)
+    )
+
+
+def _parse(url: str) -> URL:
+    try:
+        return make_url(url)
+    except ArgumentError as error:
+        raise UsageError(f"{url!r} is no SQLAlchemy URL. Write it as sqlite:///study.db.") from error
+
+
+def _engine(url: URL) -> Engine:
+    if url.get_backend_name() != "sqlite":
+        return create_engine(url, pool_pre_ping=True)
+    engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S})
+    event.listen(engine, "connect", _set_up_sqlite)
+    return engine
+
+
+def _set_up_sqlite(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.close()
+
+
+def _reason(error: BaseException) -> str:
+    cause = getattr(error, "orig", None) or error
+    return str(cause).strip().splitlines()[0].rstrip(".")
