@@ -1,0 +1,94 @@
+"""The values that go into a boot and come out of it.
+
+    EngineSpec ──boot()──▶ Engine.report: BootReport ──Engine.stop()──▶ StopReport
+        └── or BootFailed(failure), when the engine did not come up
+
+All are frozen and picklable, so that a boot can be asked for from another process.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from autotune.errors import AutotuneError
+from autotune.space.config import LaunchConfig
+
+if TYPE_CHECKING:
+    from autotune.engine.failures import Failure
+    from autotune.engine.install import VllmInstall
+
+BootKind = Literal["plain", "warm"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSpec:
+    """Everything that one boot needs.
+
+    ``config`` (what is tried) is laid over ``fixed`` (what the person set). ``device`` is a GPU's UUID or index for
+    ``CUDA_VISIBLE_DEVICES``; None leaves the variable as it is, which on a CPU host is right. ``cache_root`` becomes
+    ``VLLM_CACHE_ROOT`` and must be the same for all boots of a study, else every boot compiles anew. ``environ`` is the
+    environment to start from (None: this process's); debug switches are taken out of it. ``command`` are the words in
+    front of the model (empty: ``vllm serve`` of ``install``).
+    """
+
+    install: "VllmInstall"
+    model: str
+    config: LaunchConfig
+    run_id: str
+    log_path: Path
+    cache_root: Path
+    fixed: LaunchConfig = field(default_factory=LaunchConfig)
+    device: str | None = None
+    environ: Mapping[str, str] | None = None
+    command: tuple[str, ...] = ()
+
+    def launch(self) -> LaunchConfig:
+        """Flags and variables that the engine is given, before port and name."""
+        return self.fixed.merged(self.config)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootReport:
+    """What a boot took and what vLLM said that it really uses; None where it said nothing.
+
+    ``phases_s`` holds the seconds of each phase by its name, in order. ``resolved`` is vLLM's own resolved configuration
+    (empty where it cannot be asked). ``notes`` are remarks for the person, such as why a warm boot was not used.
+    """
+
+    kind: BootKind
+    boot_s: float
+    argv: tuple[str, ...]
+    phases_s: Mapping[str, float] = field(default_factory=dict)
+    kv_tokens: int | None = None
+    kv_bytes: int | None = None
+    weights_bytes: int | None = None
+    graphs_bytes: int | None = None
+    attention_backend: str | None = None
+    resolved: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopReport:
+    """How an engine ended. ``survivors`` lists processes that could not be ended: normally empty.
+
+    ``exit_code`` is the leader's, negative for a signal; None where it was never seen. ``killed`` says whether SIGKILL
+    was needed, ``shm_removed`` which of our files in /dev/shm were left behind and taken away.
+    """
+
+    stop_s: float
+    exit_code: int | None
+    killed: bool
+    survivors: tuple[int, ...] = ()
+    shm_removed: tuple[str, ...] = ()
+
+
+class BootFailed(AutotuneError):
+    """The engine did not come up; ``failure`` says why and what it teaches. All its processes are gone."""
+
+    def __init__(self, failure: "Failure", stop: StopReport, boot_s: float) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+        self.stop = stop
+        self.boot_s = boot_s
