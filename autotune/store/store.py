@@ -189,7 +189,7 @@ class Store:
             ) from error
 
 
-def _whole_run() -> Select[tuple[RunRow]]:
+def _whole_run() -> Select[RunRow]:
     boots = selectinload(RunRow.boots)
     return select(RunRow).options(
         selectinload(RunRow.host), boots.selectinload(BootRow.points), boots.selectinload(BootRow.failure)
