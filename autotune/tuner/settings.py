@@ -1,0 +1,155 @@
+"""What a person asks of a run, from three places: options, AUTOTUNE_* variables, ``autotune.yaml``.
+
+An option beats a variable, a variable beats the file, the file beats the default. The file's keys are the
+options' names. Everything is checked here, before anything starts.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from autotune.errors import UsageError
+
+OBJECTIVES = ("throughput",)
+LATER_OBJECTIVES = ("latency", "goodput", "pareto", "cost")
+SAMPLERS = ("auto", "tpe", "random")
+SETTINGS_FILE = Path("autotune.yaml")
+DEFAULT_BUDGET = "30m"
+
+_DURATION = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """One run as asked for; ``None`` means "choose for me". Times in seconds."""
+
+    model: str | None = None
+    gpu: str = "auto"
+    objective: str = "throughput"
+    workload: str | None = None
+    concurrency: int | None = None
+    space: str = "auto"
+    budget_s: float | None = None
+    trials: int | None = None
+    storage: str | None = None
+    study: str | None = None
+    out: Path | None = None
+    seed: int = 0
+    sampler: str = "auto"
+    vllm_python: Path | None = None
+    vllm_args: tuple[str, ...] = ()
+
+
+class _File(BaseModel):
+    """The keys of ``autotune.yaml``; the same names as the options."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str | None = None
+    gpu: str | int | None = None
+    objective: str | None = None
+    workload: str | None = None
+    concurrency: int | None = None
+    space: str | None = None
+    budget: str | int | float | None = None
+    trials: int | None = None
+    storage: str | None = None
+    study: str | None = None
+    out: str | None = None
+    seed: int | None = None
+    sampler: str | None = None
+    vllm_python: str | None = None
+    vllm_arg: list[str] | None = None
+
+
+def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> RunSettings:
+    """The run's settings; ``given`` holds options and variables, None where absent.
+
+    Raises ``UsageError`` naming the option or the file's key and its value.
+    """
+    values = {**_read_file(file), **{k: v for k, v in given.items() if v not in (None, [], ())}}
+    settings = RunSettings(
+        model=values.get("model"),
+        gpu=str(values.get("gpu", "auto")),
+        objective=_one_of("objective", values.get("objective", "throughput"), OBJECTIVES, LATER_OBJECTIVES),
+        workload=values.get("workload"),
+        concurrency=_positive("concurrency", values.get("concurrency")),
+        space=values.get("space", "auto"),
+        budget_s=_budget(values),
+        trials=_positive("trials", values.get("trials")),
+        storage=values.get("storage"),
+        study=_study_name(values.get("study")),
+        out=_path(values.get("out")),
+        seed=int(values.get("seed", 0)),
+        sampler=_one_of("sampler", values.get("sampler", "auto"), SAMPLERS),
+        vllm_python=_path(values.get("vllm_python")),
+        vllm_args=tuple(values.get("vllm_arg", ())),
+    )
+    return settings
+
+
+def parse_duration(text: str | int | float) -> float:
+    """Seconds from ``90``, ``90s``, ``5m`` or ``1h30m``. Raises ``UsageError``."""
+    match = _DURATION.fullmatch(str(text).strip().lower())
+    parts = {} if match is None else {k: float(v) for k, v in match.groupdict().items() if v}
+    if not parts:
+        raise UsageError(f"--budget {text!r} is no duration. Write it like 90s, 20m or 1h30m.")
+    return parts.get("h", 0) * 3600 + parts.get("m", 0) * 60 + parts.get("s", 0)
+
+
+def _budget(values: Mapping[str, Any]) -> float | None:
+    given = values.get("budget")
+    if given is None:
+        return None if values.get("trials") else parse_duration(DEFAULT_BUDGET)
+    seconds = parse_duration(given)
+    if seconds <= 0:
+        raise UsageError(f"--budget {given!r} leaves no time. Give at least a minute, such as --budget 20m.")
+    return seconds
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        data = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        return _File.model_validate(data).model_dump(exclude_none=True)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "the file"
+        allowed = ", ".join(_File.model_fields)
+        raise UsageError(
+            f"{file}: {key} = {first['input']!r}: {first['msg'].lower()}. Keys are: {allowed}."
+        ) from error
+
+
+def _one_of(option: str, value: str, allowed: tuple[str, ...], later: tuple[str, ...] = ()) -> str:
+    if value in allowed:
+        return value
+    if value in later:
+        raise UsageError(f"--{option} {value} does not work yet. Use one of: {', '.join(allowed)}.")
+    raise UsageError(f"--{option} {value!r} is unknown. Use one of: {', '.join(allowed)}.")
+
+
+def _positive(option: str, value: Any) -> int | None:
+    if value is None:
+        return None
+    if int(value) < 1:
+        raise UsageError(f"--{option} {value} is too small. Give 1 or more.")
+    return int(value)
+
+
+def _study_name(value: str | None) -> str | None:
+    if value is not None and not re.fullmatch(r"[\w.@:+-]{1,200}", value):
+        raise UsageError(f"--study {value!r} cannot be a folder name. Use letters, digits, dot, _ and -.")
+    return value
+
+
+def _path(value: str | Path | None) -> Path | None:
+    return None if value is None else Path(value).expanduser()
