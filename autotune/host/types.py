@@ -1,9 +1,9 @@
 """What a machine is, as frozen values: GPUs, CPU, memory, and the device that is to be tuned.
 
-Everything that a driver may refuse to tell is ``None`` there, never a guess. Memory is in bytes, power in watts,
-clocks in MHz. ``Host.fingerprint`` tells whether two studies ran on machines that tune alike: it covers GPU model,
-memory and driver, CPU model, cores and RAM, and leaves out what differs between equal machines (names, UUIDs, free
-memory, kernel builds).
+Everything that a driver may refuse to tell is ``None`` there, never a guess. Memory is in bytes, power in
+watts, clocks in MHz. ``Host.fingerprint`` tells whether two studies ran on machines that tune alike: it
+covers GPU model, memory and driver, CPU model, cores and RAM, and leaves out what differs between equal
+machines (names, UUIDs, free memory, kernel builds).
 """
 
 import hashlib
@@ -36,6 +36,7 @@ class Gpu:
     compute_capability: tuple[int, int] | None = None
     power_limit_w: float | None = None
     mig: bool = False
+    unified_memory: bool = False
     pcie_generation: int | None = None
     pcie_width: int | None = None
     sm_clock_mhz: int | None = None
@@ -62,7 +63,7 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One machine. ``gpu_problem`` says in one sentence why there are no usable GPUs, where there are none."""
+    """One machine. ``gpu_problem`` is one sentence on why there is no usable GPU, where there is none."""
 
     cpu: Cpu
     ram_total_bytes: int
@@ -94,8 +95,8 @@ class Host:
 class Device:
     """What is tuned: one GPU, or the CPU with all memory that it may use.
 
-    ``why`` says in one line why this device was taken. ``class_hint`` is a short spelling of the device's model, such
-    as ``h100`` or ``cpu``, for finding the search space that was written for it.
+    ``why`` says in one line why this device was taken. ``class_hint`` is a short spelling of the device's
+    model, such as ``h100`` or ``cpu``, for finding the search space that was written for it.
     """
 
     kind: Literal["cuda", "cpu"]
