@@ -25,11 +25,11 @@ BootKind = Literal["plain", "warm"]
 class EngineSpec:
     """Everything that one boot needs.
 
-    ``config`` (what is tried) is laid over ``fixed`` (what the person set). ``device`` is a GPU's UUID or index for
-    ``CUDA_VISIBLE_DEVICES``; None leaves the variable as it is, which on a CPU host is right. ``cache_root`` becomes
-    ``VLLM_CACHE_ROOT`` and must be the same for all boots of a study, else every boot compiles anew. ``environ`` is the
-    environment to start from (None: this process's); debug switches are taken out of it. ``command`` are the words in
-    front of the model (empty: ``vllm serve`` of ``install``).
+    ``config`` (what is tried) is laid over ``fixed`` (what the person set). ``device`` is a GPU's UUID or
+    index for ``CUDA_VISIBLE_DEVICES``; None leaves the variable as it is, which on a CPU host is right.
+    ``cache_root`` becomes ``VLLM_CACHE_ROOT`` and must be the same for all boots of a study, else every boot
+    compiles anew. ``environ`` is the environment to start from (None: this process's); debug switches are
+    taken out of it. ``command`` are the words in front of the model (empty: ``vllm serve`` of ``install``).
     """
 
     install: "VllmInstall"
@@ -52,8 +52,9 @@ class EngineSpec:
 class BootReport:
     """What a boot took and what vLLM said that it really uses; None where it said nothing.
 
-    ``phases_s`` holds the seconds of each phase by its name, in order. ``resolved`` is vLLM's own resolved configuration
-    (empty where it cannot be asked). ``notes`` are remarks for the person, such as why a warm boot was not used.
+    ``phases_s`` holds the seconds of each phase by its name, in order. ``resolved`` is vLLM's own resolved
+    configuration (empty where it cannot be asked). ``notes`` are remarks for the person, such as why a warm
+    boot was not used.
     """
 
     kind: BootKind
@@ -73,8 +74,9 @@ class BootReport:
 class StopReport:
     """How an engine ended. ``survivors`` lists processes that could not be ended: normally empty.
 
-    ``exit_code`` is the leader's, negative for a signal; None where it was never seen. ``killed`` says whether SIGKILL
-    was needed, ``shm_removed`` which of our files in /dev/shm were left behind and taken away.
+    ``exit_code`` is the leader's, negative for a signal; None where it was never seen. ``killed`` says
+    whether SIGKILL was needed, ``shm_removed`` which of our files in /dev/shm were left behind and taken
+    away.
     """
 
     stop_s: float
