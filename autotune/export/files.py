@@ -23,6 +23,4 @@ def write_atomic(path: Path, text: str, *, executable: bool = False) -> None:
             os.unlink(name)
             raise
     except OSError as error:
-        raise UsageError(
-            f"cannot write {path}: {error.strerror}. Choose another folder or free the disk."
-        ) from error
+        raise UsageError(f"cannot write {path}: {error.strerror}. Choose another folder or free the disk.") from error

@@ -145,9 +145,7 @@ class PlainProgress:
         self.note(line.text() + self._left)
 
     def budget(self, done: float, left_s: float | None) -> None:
-        self._left = (
-            "" if left_s is None else f"  [{100 * min(done, 1.0):.0f} % of the budget, {_clock(left_s)} left]"
-        )
+        self._left = "" if left_s is None else f"  [{100 * min(done, 1.0):.0f} % of the budget, {_clock(left_s)} left]"
 
 
 def _clock(seconds: float) -> str:

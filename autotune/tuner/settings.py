@@ -124,9 +124,7 @@ def _read_file(file: Path) -> dict[str, Any]:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "the file"
         allowed = ", ".join(_File.model_fields)
-        raise UsageError(
-            f"{file}: {key} = {first['input']!r}: {first['msg'].lower()}. Keys are: {allowed}."
-        ) from error
+        raise UsageError(f"{file}: {key} = {first['input']!r}: {first['msg'].lower()}. Keys are: {allowed}.") from error
 
 
 def _one_of(option: str, value: str, allowed: tuple[str, ...], later: tuple[str, ...] = ()) -> str:

@@ -29,9 +29,7 @@ def test_everything_written_is_read_back_by_a_second_opening(url: str) -> None:
     store, run_id = store_with_run(url)
     boot_id = store.add_boot(new_boot(run_id))
     store.add_point(boot_id, prompt_seed=7, live={}, value=12.5, measurement={"n": 3}, duration_s=1.0)
-    store.add_failure(
-        boot_id, NewFailure("kv_cache_too_small", "teaches", "kv", "ValueError: x", {"margin": 1})
-    )
+    store.add_failure(boot_id, NewFailure("kv_cache_too_small", "teaches", "kv", "ValueError: x", {"margin": 1}))
     store.close()
 
     run = Store.open(url).run("s")
@@ -120,6 +118,4 @@ def test_a_full_disk_stops_clearly(url: str) -> None:
     with pytest.raises(StoreError, match="full"):
         for _ in range(200):
             boot = store.add_boot(new_boot(run_id))
-            store.add_point(
-                boot, prompt_seed=1, live={}, value=None, measurement={"x": "y" * 5000}, duration_s=1
-            )
+            store.add_point(boot, prompt_seed=1, live={}, value=None, measurement={"x": "y" * 5000}, duration_s=1)

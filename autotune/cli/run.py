@@ -1,0 +1,93 @@
+"""``autotune run``: find the best launch configuration for this machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def run(
+    model: Annotated[
+        str | None, typer.Argument(help="Model folder or hub id (default: a demonstration model).")
+    ] = None,
+    model_option: Annotated[
+        str | None, typer.Option("--model", envvar="AUTOTUNE_MODEL", help="The same as MODEL.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(envvar="AUTOTUNE_GPU", help="auto, a GPU's index or UUID, or cpu.")] = None,
+    objective: Annotated[str | None, typer.Option(envvar="AUTOTUNE_OBJECTIVE", help="What to win: throughput.")] = None,
+    workload: Annotated[
+        str | None, typer.Option(envvar="AUTOTUNE_WORKLOAD", help="A preset's name or a workload file.")
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(envvar="AUTOTUNE_CONCURRENCY", help="Requests in flight (default: the workload's)."),
+    ] = None,
+    space: Annotated[
+        str | None,
+        typer.Option(envvar="AUTOTUNE_SPACE", help="auto, a built-in search space, or a YAML file."),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(envvar="AUTOTUNE_BUDGET", help="Time for the whole run, such as 20m (default 30m)."),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(envvar="AUTOTUNE_TRIALS", help="Stop the search after this many trials.")
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(envvar="AUTOTUNE_STORAGE", help="SQLAlchemy URL (default: SQLite in the study's folder)."),
+    ] = None,
+    study: Annotated[str | None, typer.Option(envvar="AUTOTUNE_STUDY", help="Name of the study; resumes it.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(envvar="AUTOTUNE_OUT", help="The study's folder (default: autotune-out/STUDY)."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(envvar="AUTOTUNE_SEED", help="Seed of the search and the prompts.")
+    ] = None,
+    sampler: Annotated[str | None, typer.Option(envvar="AUTOTUNE_SAMPLER", help="auto, tpe, or random.")] = None,
+    vllm_python: Annotated[
+        Path | None,
+        typer.Option(envvar="AUTOTUNE_VLLM_PYTHON", help="The Python that has vLLM (default: found)."),
+    ] = None,
+    vllm_arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vllm-arg",
+            envvar="AUTOTUNE_VLLM_ARG",
+            help="Flag for every engine, such as --vllm-arg=--dtype=half.",
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")] = False,
+) -> None:
+    """Find the best vLLM launch configuration for this machine, prove it and write it to OUT/best."""
+    from autotune.report.result import print_result
+    from autotune.tuner.run import run_study
+    from autotune.tuner.settings import resolve_settings
+
+    given = {
+        "model": _one_model(model, model_option),
+        "gpu": gpu,
+        "objective": objective,
+        "workload": workload,
+        "concurrency": concurrency,
+        "space": space,
+        "budget": budget,
+        "trials": trials,
+        "storage": storage,
+        "study": study,
+        "out": out,
+        "seed": seed,
+        "sampler": sampler,
+        "vllm_python": vllm_python,
+        "vllm_arg": vllm_arg,
+    }
+    print_result(run_study(resolve_settings(given)), as_json=json)
+
+
+def _one_model(argument: str | None, option: str | None) -> str | None:
+    from autotune.errors import UsageError
+
+    if argument and option and argument != option:
+        raise UsageError(f"two models were given: {argument} and {option}. Give one.")
+    return argument or option

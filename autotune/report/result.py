@@ -1,0 +1,48 @@
+"""The end of a run: what was found, what it is worth and what to do with it."""
+
+import sys
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from autotune.store.recommendation import Interval, Recommendation
+
+
+def print_result(recommendation: Recommendation, *, as_json: bool) -> None:
+    """Print the recommendation to standard output, for a person or as JSON."""
+    if as_json:
+        sys.stdout.write(orjson.dumps(recommendation.to_json(), option=orjson.OPT_INDENT_2).decode() + "\n")
+        return
+    console = Console()
+    console.print(_headline(recommendation), style="bold", highlight=False)
+    console.print(_figures(recommendation))
+    for reason in recommendation.reasons:
+        console.print(f"  {reason}", highlight=False, markup=False)
+
+
+def _headline(recommendation: Recommendation) -> str:
+    if recommendation.verdict == "adopt":
+        return f"Adopt: {recommendation.config}"
+    if recommendation.verdict == "keep-default":
+        return "Keep vLLM's defaults: nothing measured better than the noise."
+    return "No configuration could be measured."
+
+
+def _figures(recommendation: Recommendation) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    rows: list[tuple[str, Any]] = [
+        ("baseline", _interval(recommendation.baseline, recommendation.unit)),
+        ("best", _interval(recommendation.best, recommendation.unit)),
+        ("gain", recommendation.gain_text()),
+    ]
+    for name, text in rows:
+        table.add_row(f"  {name}", text)
+    return table
+
+
+def _interval(interval: Interval | None, unit: str) -> str:
+    if interval is None:
+        return "not measured"
+    return f"{interval.value:,.1f} {unit} (95 % interval {interval.low:,.1f} to {interval.high:,.1f})"

@@ -1,0 +1,64 @@
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import UsageError
+from autotune.tuner.settings import parse_duration, resolve_settings
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("5m", 300), ("1h30m", 5400), ("1.5h", 5400), (45, 45)]
+)
+def test_durations(text: str | int, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "5 apples", "m", "-5m", "5m3h"])
+def test_what_is_no_duration_is_refused_with_its_value(text: str) -> None:
+    with pytest.raises(UsageError, match="no duration"):
+        parse_duration(text)
+
+
+def test_an_option_beats_the_file_and_the_file_beats_the_default(tmp_path: Path) -> None:
+    file = tmp_path / "autotune.yaml"
+    file.write_text("workload: chat\nbudget: 10m\ngpu: 1\n")
+    settings = resolve_settings({"workload": "rag", "gpu": None}, file)
+    assert (settings.workload, settings.budget_s, settings.gpu, settings.seed) == ("rag", 600, "1", 0)
+
+
+def test_trials_alone_means_no_time_limit() -> None:
+    settings = resolve_settings({"trials": 3}, Path("absent.yaml"))
+    assert settings.budget_s is None and settings.trials == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"budget": "0"}, "leaves no time"),
+        ({"trials": 0}, "--trials 0"),
+        ({"concurrency": -1}, "--concurrency -1"),
+        ({"objective": "speed"}, "'speed' is unknown"),
+        ({"objective": "pareto"}, "does not work yet"),
+        ({"sampler": "magic"}, "'magic' is unknown"),
+        ({"study": "a/b"}, "'a/b'"),
+    ],
+)
+def test_bad_values_are_named(given: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        resolve_settings(given, Path("absent.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("modle: x\n", "modle"),
+        ("trials: many\n", "trials = 'many'"),
+        ("a: [", "cannot be read"),
+        ("- 1\n", "the file"),
+    ],
+)
+def test_a_wrong_file_is_named_with_key_and_value(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "autotune.yaml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=words):
+        resolve_settings({}, file)
