@@ -1,0 +1,30 @@
+# make run    install what this machine needs and tune vLLM on it
+# make test   the same, then every check and test
+VENV ?= .venv
+MODEL ?=
+ARGS ?= --gpu auto --objective throughput --budget 5m --out runs/demo
+
+.PHONY: install run test check format clean
+
+install:
+	@VENV=$(VENV) scripts/install auto
+
+run: install
+	$(VENV)/bin/autotune run $(MODEL) $(ARGS)
+
+test: check
+	$(VENV)/bin/python -m pytest
+
+check: install
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+format: install
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist runs *.egg-info scripts/vllm-shim/build scripts/vllm-shim/*.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
