@@ -1,0 +1,158 @@
+"""A search space as axes with codes: the form that samplers work on.
+
+Every axis lists its values once, the default included, and ordered values stay in order, so that a code is
+a number with meaning. Two spellings of one configuration become one: a parameter that is inactive, and a
+value that equals vLLM's known default, both turn into ``None`` ("not set").
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.search.types import Assignment
+from autotune.space.config import FlagValue, LaunchConfig
+from autotune.space.parameters import Parameter, SearchSpace
+
+Value = FlagValue | None
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One parameter with its canonical values; ``numeric`` when the code's order means something."""
+
+    parameter: Parameter
+    values: tuple[Value, ...]
+    numeric: bool
+
+    @property
+    def name(self) -> str:
+        return self.parameter.name
+
+    def code(self, value: Value) -> int:
+        """Position of a value; bool and int are told apart."""
+        return next(i for i, v in enumerate(self.values) if _same(v, value))
+
+    def holds(self, value: Value) -> bool:
+        return any(_same(v, value) for v in self.values)
+
+
+class Domain:
+    """All assignments of a space. ``defaults`` are vLLM's known defaults here, by flag name.
+
+    ``extra`` adds values that seeds use and the space does not list.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        defaults: Mapping[str, FlagValue] | None = None,
+        extra: Sequence[LaunchConfig] = (),
+    ) -> None:
+        self.space = space
+        self._defaults = dict(defaults or {})
+        self.axes = tuple(self._axis(p, extra) for p in space.parameters)
+        self._by_name = {axis.name: axis for axis in self.axes}
+
+    @property
+    def size(self) -> int:
+        """Number of assignments before conditions merge some of them."""
+        return int(np.prod([float(len(axis.values)) for axis in self.axes])) if self.axes else 1
+
+    def default(self) -> dict[str, Value]:
+        """Every parameter at vLLM's default."""
+        return {axis.name: None for axis in self.axes}
+
+    def canonical(self, chosen: Assignment) -> dict[str, Value]:
+        """The one spelling of an assignment."""
+        known = {axis.name: self._unset_default(axis.name, chosen.get(axis.name)) for axis in self.axes}
+        while idle := [a.name for a in self.axes if known[a.name] is not None and not self._active(a, known)]:
+            known.update(dict.fromkeys(idle))
+        return known
+
+    def config(self, chosen: Assignment) -> LaunchConfig:
+        """The launch config of an assignment, with the space's fixed flags."""
+        kept = {name: value for name, value in self.canonical(chosen).items() if value is not None}
+        return self.space.fixed.merged(LaunchConfig.of(kept))
+
+    def assignment(self, config: LaunchConfig) -> dict[str, Value]:
+        """The assignment that a config stands for; flags outside the space are not in it."""
+        return self.canonical({axis.name: config.get(axis.name) for axis in self.axes})
+
+    def covers(self, config: LaunchConfig) -> bool:
+        """Whether the assignment alone gives the config back."""
+        return self.config(self.assignment(config)) == self.space.fixed.merged(config)
+
+    def sample(self, rng: np.random.Generator) -> dict[str, Value]:
+        """One assignment, every value of every axis equally likely."""
+        return self.canonical({a.name: a.values[int(rng.integers(len(a.values)))] for a in self.axes})
+
+    def neighbours(self, chosen: Assignment) -> Iterator[dict[str, Value]]:
+        """Assignments one change away: any other value, on every axis."""
+        for axis in self.axes:
+            for value in axis.values:
+                if not _same(value, chosen.get(axis.name)):
+                    yield self.canonical({**chosen, axis.name: value})
+
+    def codes(self, chosen: Assignment) -> dict[str, int]:
+        """Code per axis name."""
+        return {axis.name: axis.code(chosen.get(axis.name)) for axis in self.axes}
+
+    def decode(self, codes: Mapping[str, int]) -> dict[str, Value]:
+        """The canonical assignment of codes."""
+        return self.canonical({axis.name: axis.values[int(codes[axis.name])] for axis in self.axes})
+
+    def vector(self, chosen: Assignment) -> NDArray[np.float64]:
+        """Features in [0, 1]: rank on numeric axes, one-hot on the others."""
+        parts: list[float] = []
+        for axis in self.axes:
+            code, last = axis.code(chosen.get(axis.name)), len(axis.values) - 1
+            if axis.numeric:
+                parts.append(code / last if last else 0.0)
+            else:
+                parts.extend(float(i == code) for i in range(last + 1))
+        return np.array(parts, dtype=np.float64)
+
+    def _axis(self, parameter: Parameter, extra: Sequence[LaunchConfig]) -> Axis:
+        values = list(parameter.values)
+        values += [v for v in (c.get(parameter.name) for c in extra) if v is not None]
+        kept: list[Value] = []
+        for value in (self._unset_default(parameter.name, v) for v in values):
+            if not any(_same(value, k) for k in kept):
+                kept.append(value)
+        if None not in kept:
+            kept.insert(0, None)
+        numeric = parameter.ordered or len(kept) == 2
+        return Axis(parameter, tuple(self._in_order(parameter, kept)), numeric)
+
+    def _in_order(self, parameter: Parameter, values: list[Value]) -> list[Value]:
+        shown = [self._shown(parameter.name, v) for v in values]
+        if not parameter.ordered or not all(_is_number(s) for s in shown if s is not None):
+            return values
+        keys = [float("-inf") if s is None else float(s) for s in shown]
+        return [v for _, v in sorted(zip(keys, values, strict=True), key=lambda pair: pair[0])]
+
+    def _active(self, axis: Axis, chosen: Assignment) -> bool:
+        """Whether the axis counts; a condition may name a default by its value or by ``None``."""
+        return all(
+            any(
+                _same(v, allowed) for v in (chosen.get(name), self._shown(name, chosen.get(name))) for allowed in values
+            )
+            for name, values in axis.parameter.requires.items()
+        )
+
+    def _unset_default(self, name: str, value: Value) -> Value:
+        default = self._defaults.get(name)
+        return None if value is not None and default is not None and _same(value, default) else value
+
+    def _shown(self, name: str, value: Value) -> Value:
+        return self._defaults.get(name) if value is None else value
+
+
+def _same(left: Value, right: Value) -> bool:
+    return left == right and isinstance(left, bool) == isinstance(right, bool)
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,132 @@
+import math
+
+import numpy as np
+import pytest
+
+from autotune.search.budget import Budget
+from autotune.search.noise import PRIOR, noise_floor
+from autotune.search.race import Race, Runner
+
+BASE = Runner("default", 0)
+
+
+def play(race, value):
+    visits = []
+    while (visit := race.next()) is not None:
+        visits.append(visit)
+        race.record(visit, value(visit))
+    return visits
+
+
+def noisy(rng, sigma, gains):
+    drift = {}
+
+    def value(visit):
+        drift.setdefault(visit.round, rng.normal(0, 0.05))
+        return 100 * (1 + gains.get(visit.runner, 0.0)) * math.exp(drift[visit.round] + rng.normal(0, sigma))
+
+    return value
+
+
+def test_rounds_alternate_and_everyone_gets_two_boots():
+    race = Race(BASE, [Runner("a", 1), Runner("b", 2)])
+    visits = play(race, lambda v: {"default": 100.0, "a": 150.0, "b": 120.0}[v.runner])
+    assert [v.runner for v in visits] == ["default", "a", "b", "b", "a", "default"]
+    result = race.result()
+    assert (result.verdict, result.winner) == ("adopt", "a")
+    best = result.standings[0]
+    assert best.gain == pytest.approx(0.5) and best.low < 0.5 < best.high
+
+
+def test_smaller_is_better_for_latency():
+    race = Race(BASE, [Runner("a", 1)], direction="minimize")
+    play(race, lambda v: {"default": 100.0, "a": 60.0}[v.runner])
+    assert race.result().winner == "a"
+
+
+def test_within_the_noise_fewest_changes_win():
+    race = Race(BASE, [Runner("many", 5), Runner("few", 2)])
+    play(race, lambda v: {"default": 100.0, "many": 130.4, "few": 130.0}[v.runner])
+    assert race.result().winner == "few"
+
+
+def test_a_race_where_nothing_matters_keeps_the_default():
+    rng = np.random.default_rng(5)
+    kept = 0
+    for _ in range(200):
+        noise = noise_floor([100 * np.exp(rng.normal(0, 0.03) + rng.normal(0, 0.01, 3)) for _ in range(3)])
+        race = Race(BASE, [Runner("a", 1), Runner("b", 2)], noise=noise)
+        play(race, noisy(rng, 0.03, {}))
+        kept += race.result().winner is None
+    assert kept >= 190
+
+
+def test_a_real_gain_is_found_despite_drift():
+    rng = np.random.default_rng(6)
+    found = 0
+    for _ in range(50):
+        race = Race(BASE, [Runner("a", 1), Runner("b", 2)])
+        play(race, noisy(rng, 0.02, {"a": 0.12}))
+        found += race.result().winner == "a"
+    assert found >= 48
+
+
+def test_worse_everywhere_is_hold_and_ends_early():
+    race = Race(BASE, [Runner("a", 1)])
+    visits = play(race, lambda v: {"default": 100.0, "a": 60.0}[v.runner])
+    assert race.result().verdict == "hold" and len(visits) == 4
+
+
+def test_dropped_runners_are_out_and_an_empty_race_ends():
+    race = Race(BASE, [Runner("a", 1)])
+    race.record(race.next(), 100.0)
+    race.drop("a", "out of memory under load")
+    assert race.next() is None
+    result = race.result()
+    assert result.winner is None and result.dropped == {"a": "out of memory under load"}
+
+
+def test_without_a_baseline_the_best_finalist_is_adopted():
+    race = Race(None, [Runner("a", 1), Runner("b", 1)])
+    play(race, lambda v: {"a": 100.0, "b": 150.0}[v.runner])
+    assert race.result().winner == "b"
+
+
+def test_an_unfinished_race_decides_nothing():
+    race = Race(BASE, [Runner("a", 1)])
+    for value in (100.0, 200.0, 200.0):
+        race.record(race.next(), value)
+    assert race.result().winner is None
+
+
+def test_noise_floor_separates_boots_from_loads():
+    rng = np.random.default_rng(1)
+    floor = noise_floor([100 * np.exp(rng.normal(0, 0.05) + rng.normal(0, 0.01, 5)) for _ in range(40)])
+    assert floor.within == pytest.approx(0.01, rel=0.2)
+    assert floor.between == pytest.approx(0.05, rel=0.35)
+    assert floor.visits_needed(0.05) > PRIOR.visits_needed(0.05)
+    assert PRIOR.smallest_claimable_gain(8) < PRIOR.smallest_claimable_gain(2)
+
+
+def test_budget_keeps_the_race_affordable():
+    budget = Budget(seconds=600, race_visits=4, boot_guess_s=30, point_guess_s=10)
+    while budget.allows_trial():
+        budget.charge_boot(30)
+        budget.charge_point(10)
+        budget.count_trial()
+    assert budget.trials_done == 11
+    visits = 0
+    while budget.allows_visit():
+        budget.charge_boot(30)
+        budget.charge_point(10)
+        visits += 1
+    assert visits >= 4 and budget.spent_s <= 660
+
+
+def test_budget_learns_from_measured_boots_and_counts_trials():
+    budget = Budget(seconds=1000, trials=5, race_visits=2, boot_guess_s=300, point_guess_s=10)
+    assert budget.trials_left() == 1
+    budget.charge_boot(20)
+    budget.count_trial()
+    assert budget.trials_left() == 4
+    assert Budget(trials=0).allows_trial() is False
