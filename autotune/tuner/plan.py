@@ -1,0 +1,63 @@
+"""One study, fully decided before anything is spent: a frozen value that everything else reads."""
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from autotune.engine.install import VllmInstall
+from autotune.host.types import Device, Host
+from autotune.space.parameters import SearchSpace
+from autotune.tuner.folder import StudyFolder
+from autotune.tuner.models import ModelChoice
+from autotune.tuner.settings import RunSettings
+from autotune.workload.types import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """``concurrency`` is the closed loop's requests in flight. ``remarks`` are lines that the person should read."""
+
+    settings: RunSettings
+    study: str
+    folder: StudyFolder
+    storage: str
+    host: Host
+    device: Device
+    install: VllmInstall
+    model: ModelChoice
+    workload: Workload
+    concurrency: int
+    space: SearchSpace
+    remarks: tuple[str, ...] = ()
+
+    def identity(self) -> dict[str, Any]:
+        """What must stay the same for a study to be resumed; anything else would mix numbers that do not compare."""
+        return {
+            "model": self.model.serve,
+            "model_revision": self.model.revision,
+            "objective": self.settings.objective,
+            "workload": self.workload.name,
+            "workload_digest": _digest(asdict(self.workload)),
+            "concurrency": self.concurrency,
+            "device": self.device.name,
+            "host": self.host.fingerprint(),
+            "vllm": self.install.version,
+            "space": self.space.name,
+            "space_digest": _digest([asdict(self.space.fixed), [_parameter(p) for p in self.space.parameters]]),
+        }
+
+
+def study_name(model: str, objective: str, workload: str, device: str, vllm_version: str) -> str:
+    """The name of a study that was given none: the same question on the same machine gets the same name."""
+    parts = (model, objective, workload, device, f"vllm-{vllm_version}")
+    return "-".join(re.sub(r"[^\w.]+", "-", part).strip("-").lower() for part in parts)[:180]
+
+
+def _parameter(parameter: Any) -> list[Any]:
+    return [parameter.name, list(parameter.values), parameter.scope, dict(parameter.requires)]
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -1,0 +1,75 @@
+"""One point: fresh prompts at a booted engine, checked against the engine's own counters."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from autotune.engine.boot import Engine
+from autotune.engine.metrics import EngineMetrics
+from autotune.load.measure import check_counts, measure
+from autotune.load.types import LoadSpec, Measurement, ServerCounters, Target
+from autotune.tuner.plan import Plan
+
+# Closed loops on a GPU need eight waves or more for a steady window; a CPU's small requests turn over faster.
+_WINDOW_S = {"cuda": (10.0, 45.0), "cpu": (5.0, 15.0)}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """``value`` is the objective with its standard error; None where the point is not measured."""
+
+    value: float | None
+    value_se: float | None
+    measurement: Measurement
+    duration_s: float
+
+    @property
+    def problem(self) -> str:
+        """Why it is not measured; empty where it is."""
+        return "; ".join(self.measurement.problems)
+
+
+def load_spec(plan: Plan) -> LoadSpec:
+    """The load of the study's objective: a closed loop that saturates the engine."""
+    min_s, max_s = _WINDOW_S[plan.device.kind]
+    return LoadSpec.closed(plan.concurrency, min_s=min_s, max_s=max_s)
+
+
+def take_point(
+    engine: Engine, plan: Plan, *, seed: int, point_id: str, stop: Callable[[], str | None], clock: Callable[[], float]
+) -> Point:
+    """Measure the engine once; ``stop`` gives a reason as soon as the measurement should be given up."""
+    started = clock()
+    before = _counters(engine.metrics())
+    measurement = measure(
+        Target(engine.base_url, engine.model),
+        plan.workload,
+        load_spec(plan),
+        seed=seed,
+        point_id=point_id,
+        vocab_size=plan.model.vocab_size,
+        stop=stop,
+    )
+    problems = check_counts(measurement, before, _counters(engine.metrics()))
+    checked = replace(measurement, problems=(*measurement.problems, *problems))
+    value, error = _throughput(checked)
+    return Point(value, error, checked, clock() - started)
+
+
+def _throughput(measurement: Measurement) -> tuple[float | None, float | None]:
+    """Output tokens per second with its standard error, a 95 % interval being 1.96 of them to each side."""
+    estimate = measurement.output_tokens_per_s
+    if not measurement.valid or estimate.value <= 0:
+        return None, None
+    if estimate.low is None or estimate.high is None:
+        return estimate.value, None
+    return estimate.value, (estimate.high - estimate.low) / 2 / 1.96
+
+
+def _counters(metrics: EngineMetrics) -> ServerCounters:
+    return ServerCounters(
+        prompt_tokens=metrics.prompt_tokens,
+        generation_tokens=metrics.generation_tokens,
+        prefix_queries=metrics.prefix_queries,
+        prefix_hits=metrics.prefix_hits,
+        preemptions=metrics.preemptions,
+    )

@@ -1,0 +1,109 @@
+"""From what a person asked to a decided study: looks at the machine, reads files, starts nothing."""
+
+from pathlib import Path
+
+from autotune.engine.flags import FlagTable, read_flags
+from autotune.engine.install import VllmInstall, resolve_install
+from autotune.errors import UsageError
+from autotune.host.detect import read_host
+from autotune.host.select import select_device
+from autotune.host.types import Device, Host
+from autotune.space.choose import choose_space
+from autotune.space.cut import cut_space
+from autotune.space.facts import DeviceFacts, VllmFacts
+from autotune.space.parameters import SearchSpace
+from autotune.tuner.fixed_flags import parse_fixed
+from autotune.tuner.folder import StudyFolder
+from autotune.tuner.models import ModelChoice, choose_model
+from autotune.tuner.plan import Plan, study_name
+from autotune.tuner.settings import RunSettings
+from autotune.workload.load import load_workload
+from autotune.workload.types import Workload, scaled
+
+OUT = Path("autotune-out")
+CONCURRENCY = {"cuda": 256, "cpu": 32}
+
+
+def prepare(settings: RunSettings) -> Plan:
+    """The study that ``settings`` ask for on this machine.
+
+    Raises ``UsageError`` for anything that cannot be used. Only the demonstration model is written, if it is used.
+    """
+    host = read_host()
+    device = select_device(host, settings.gpu)
+    install = resolve_install(settings.vllm_python)
+    if install.problems:
+        raise UsageError(f"vLLM {install.version} in {install.python} will not start: {install.problems[0]}")
+    model = choose_model(settings.model)
+    workload, remark = _workload(settings, model, device)
+    space = _space(settings, device, host, install, model, workload)
+    study = settings.study or study_name(
+        model.name, settings.objective, workload.name, device.class_hint or device.name, install.version
+    )
+    folder = StudyFolder(settings.out or OUT / study)
+    return Plan(
+        settings=settings,
+        study=study,
+        folder=folder,
+        storage=settings.storage or folder.default_storage,
+        host=host,
+        device=device,
+        install=install,
+        model=model,
+        workload=workload,
+        concurrency=settings.concurrency or CONCURRENCY[device.kind],
+        space=space,
+        remarks=tuple(r for r in (_demo_remark(model), remark) if r),
+    )
+
+
+def device_facts(device: Device, host: Host) -> DeviceFacts:
+    """The device as the space room sees it."""
+    return DeviceFacts(
+        kind=device.kind,
+        name=device.name,
+        total_bytes=device.total_bytes,
+        compute_capability=device.compute_capability,
+        usable_cores=host.cpu.usable_cores,
+    )
+
+
+def vllm_facts(install: VllmInstall, table: FlagTable) -> VllmFacts:
+    """The installed vLLM as the space room sees it."""
+    return VllmFacts(
+        version=install.version,
+        flags={flag.name.removeprefix("--"): flag.choices or None for flag in table.flags.values()},
+        known=bool(table.flags),
+    )
+
+
+def _workload(settings: RunSettings, model: ModelChoice, device: Device) -> tuple[Workload, str | None]:
+    name = settings.workload or ("demo" if model.demo or device.kind == "cpu" else "batch-512-256")
+    workload = load_workload(name)
+    longest = model.facts.max_position_embeddings
+    return scaled(workload, longest) if longest else (workload, None)
+
+
+def _space(
+    settings: RunSettings, device: Device, host: Host, install: VllmInstall, model: ModelChoice, workload: Workload
+) -> SearchSpace:
+    facts = device_facts(device, host)
+    file, because = choose_space(facts, settings.space)
+    return cut_space(
+        file,
+        facts,
+        vllm_facts(install, read_flags(install)),
+        model.facts,
+        workload_max_len=workload.max_len_needed or None,
+        overrides=parse_fixed(settings.vllm_args),
+        chosen_because=because,
+    )
+
+
+def _demo_remark(model: ModelChoice) -> str | None:
+    if not model.demo:
+        return None
+    return (
+        "No model was given: using the built-in demonstration model (tiny, Qwen3-shaped, random weights). "
+        "Its figures say nothing about a real model; give one with --model."
+    )

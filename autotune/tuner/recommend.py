@@ -1,0 +1,104 @@
+"""From a race's result to a recommendation: what to launch, why, and when that stops being true."""
+
+import math
+from datetime import UTC, datetime
+
+from autotune import __version__
+from autotune.search.race import RaceResult, Standing
+from autotune.space.config import LaunchConfig
+from autotune.store.recommendation import Interval, Provenance, Recommendation, Verdict
+from autotune.tuner.finals import Entrant
+from autotune.tuner.plan import Plan
+
+UNIT = "tok/s"
+
+
+def recommend(
+    plan: Plan, result: RaceResult, baseline: Entrant | None, finalists: list[Entrant], boot_s: float | None
+) -> Recommendation:
+    """The recommendation; without a proven winner vLLM's defaults stay."""
+    winner = next((f for f in finalists if f.config.key() == result.winner), None)
+    standing = {s.runner: s for s in result.standings}
+    base = standing.get(baseline.config.key()) if baseline else None
+    best = standing.get(winner.config.key()) if winner else None
+    own = _own_half_width(result)
+    return Recommendation(
+        verdict=_verdict(winner, baseline),
+        config=_only_changes(plan, winner.config) if winner else LaunchConfig(),
+        fixed=plan.space.fixed,
+        unit=UNIT,
+        baseline=_absolute(base, own),
+        best=_absolute(best or base, own),
+        gain=Interval(best.gain, best.low, best.high) if best and base else None,
+        reasons=tuple(_reasons(result, winner, baseline, finalists)),
+        boot_s=boot_s,
+        provenance=provenance(plan),
+    )
+
+
+def provenance(plan: Plan) -> Provenance:
+    """Where this study's numbers come from."""
+    return Provenance(
+        study=plan.study,
+        measured_at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        autotune_version=__version__,
+        vllm_version=plan.install.version,
+        vllm_distribution=plan.install.dist_name,
+        host_fingerprint=plan.host.fingerprint(),
+        device=plan.device.name,
+        driver=plan.host.driver_version or "none",
+        model=plan.model.serve,
+        model_revision=plan.model.revision,
+        workload=f"{plan.workload.name}, {plan.concurrency} in flight",
+        objective=plan.settings.objective,
+        retune_when="vLLM, the driver, the model, the workload or the machine changes",
+    )
+
+
+def entrant(plan: Plan, config: LaunchConfig) -> Entrant:
+    """A racing configuration, named by what it changes."""
+    changes = config.differences(plan.space.fixed)
+    return Entrant(str(_only_changes(plan, config)), config, len(changes))
+
+
+def _only_changes(plan: Plan, config: LaunchConfig) -> LaunchConfig:
+    changed = config.differences(plan.space.fixed)
+    return LaunchConfig.of({name: new for name, (_, new) in changed.items() if new is not None})
+
+
+def _verdict(winner: Entrant | None, baseline: Entrant | None) -> Verdict:
+    if winner is not None:
+        return "adopt"
+    return "keep-default" if baseline is not None else "nothing-feasible"
+
+
+def _absolute(standing: Standing | None, own: float) -> Interval | None:
+    """A runner's mean with its own interval, ``own`` being the half-width of its logarithm."""
+    if standing is None:
+        return None
+    return Interval(standing.value, standing.value * math.exp(-own), standing.value * math.exp(own))
+
+
+def _own_half_width(result: RaceResult) -> float:
+    """Half-width of one runner's mean in logarithms: the race states that of a difference of two."""
+    widths = [math.log1p(s.high) - math.log1p(s.low) for s in result.standings]
+    return max(widths, default=0.0) / 2 / math.sqrt(2)
+
+
+def _reasons(
+    result: RaceResult, winner: Entrant | None, baseline: Entrant | None, finalists: list[Entrant]
+) -> list[str]:
+    reasons = []
+    if winner is not None:
+        reasons.append(f"{winner.name} won over the default in {result.rounds} interleaved rounds on fresh engines.")
+    elif not finalists:
+        reasons.append("No configuration did better than the default in the search, so nothing was raced.")
+    elif result.rounds == 0:
+        reasons.append("The budget ended before the finalists were raced, so no gain is claimed.")
+    else:
+        reasons.append(f"After {result.rounds} interleaved rounds no finalist is proven better than the default.")
+    if baseline is None:
+        reasons.append("vLLM's defaults could not be measured here, so there is no gain over them to state.")
+    names = {f.config.key(): f.name for f in finalists}
+    reasons += [f"{names.get(key, 'the default')} left the race: {why}" for key, why in result.dropped.items()]
+    return reasons

@@ -1,0 +1,201 @@
+"""The loop: baseline, search, race, recommendation.
+
+    ask ─▶ boot ─▶ measure ─▶ tell   until the budget, less the race's share, is used
+    finalists and default ─▶ race on fresh load ─▶ recommendation
+
+Everything is written down as it happens. Killed at any moment, the same command goes on from the last
+finished point: the search asks for the trial that was running once more, and a race keeps its whole rounds.
+"""
+
+import time
+from collections.abc import Callable
+
+from autotune.errors import Interrupted
+from autotune.report.progress import RunProgress, TrialLine
+from autotune.search.budget import Budget
+from autotune.search.domain import Domain
+from autotune.search.noise import NoiseFloor, noise_floor
+from autotune.search.samplers import make_sampler
+from autotune.search.study import StudySearcher, open_study
+from autotune.search.types import Observation, Outcome, Suggestion
+from autotune.store.models import BootRow, RunRow
+from autotune.store.recommendation import Recommendation
+from autotune.tuner.engines import Engines
+from autotune.tuner.feasible import RulePredictor
+from autotune.tuner.finals import Entrant, Finals
+from autotune.tuner.judge import Judge
+from autotune.tuner.plan import Plan
+from autotune.tuner.recommend import UNIT, entrant, recommend
+from autotune.tuner.session import Session
+from autotune.tuner.stop import StopFlag
+from autotune.tuner.trials import TrialRunner
+
+FINALISTS = 2
+RACE_VISITS = 2 * (FINALISTS + 1)
+MOST_KILLS = 2
+
+
+class Tuner:
+    """One study from its first boot, or from where it was interrupted, to its recommendation."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        session: Session,
+        progress: RunProgress,
+        stop: StopFlag,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._plan = plan
+        self._session = session
+        self._progress = progress
+        self._stop = stop
+        self._clock = clock
+        self._started = clock()
+        self._record = session.store.run(plan.study)
+        self._searcher = _searcher(plan)
+        self._budget = _budget(plan, session, self._record, len(self._searcher.history()))
+        self._judge = Judge(plan.device.total_bytes)
+        self._engines = Engines(plan, session, self._budget, progress, stop, clock)
+        self._trials = TrialRunner(
+            plan, session.store, self._engines, self._judge, self._budget, stop, self._next_seed, clock
+        )
+        self._seeds_used = _points(self._record)
+
+    def run(self) -> Recommendation:
+        """Search, race and recommend. Raises ``Interrupted`` and ``EnvironmentFault``."""
+        try:
+            self._search()
+            return self._race()
+        except Interrupted as error:
+            self._session.interrupted()
+            raise Interrupted(
+                "stopped; everything measured so far is kept. Give the same command again to go on."
+            ) from error
+        finally:
+            self._session.spend(self._clock() - self._started)
+
+    def _search(self) -> None:
+        while self._budget.allows_trial():
+            self._stop.check()
+            suggestion = self._searcher.ask()
+            if suggestion is None:
+                self._progress.note("Nothing promising is left to try.")
+                return
+            self._run_trial(suggestion)
+
+    def _run_trial(self, suggestion: Suggestion) -> None:
+        self._progress.now(f"trial {suggestion.trial}: {entrant(self._plan, suggestion.config).name}")
+        if self._killed_before(suggestion) >= MOST_KILLS:
+            outcome, boot_s = Outcome("not_measured", reason="the tuner was killed twice during this trial"), None
+        else:
+            outcome, boot_s = self._trials.run(suggestion, "plain")
+        self._searcher.tell(suggestion, outcome)
+        if outcome.status != "not_measured" or suggestion.attempt > 1:
+            self._budget.count_trial()
+        self._progress.trial(self._line(suggestion, outcome, boot_s))
+        self._report_budget()
+
+    def _race(self) -> Recommendation:
+        base = self._searcher.baseline()
+        measured = base is not None and base.outcome.status == "measured"
+        baseline = entrant(self._plan, self._plan.space.fixed) if measured else None
+        finalists = [entrant(self._plan, o.suggestion.target) for o in self._better_than(base)]
+        self._progress.note(_race_note(baseline, finalists))
+        record = self._session.store.run(self._plan.study)
+        finals = Finals(
+            self._engines, self._trials, self._judge, self._budget, self._progress, UNIT, self._report_budget
+        )
+        result = finals.run(baseline, finalists, self._noise(record), record.boots if record else [])
+        boot_s = _boot_seconds(self._session.store.run(self._plan.study), result.winner)
+        return recommend(self._plan, result, baseline, finalists, boot_s)
+
+    def _better_than(self, base: Observation | None) -> list[Observation]:
+        """Finalists that could be better than the default, given what the search saw of both."""
+        found = self._searcher.finalists(FINALISTS)
+        if base is None or base.outcome.value is None:
+            return found
+        reach = base.outcome.value - 2 * (base.outcome.value_se or 0.0)
+        return [o for o in found if (o.outcome.value or 0.0) + 2 * (o.outcome.value_se or 0.0) >= reach]
+
+    def _noise(self, record: RunRow | None) -> NoiseFloor:
+        """The noise floor from the baseline's repeated blocks."""
+        boots = record.boots if record else []
+        blocks = [[p.value for p in b.points if p.value is not None] for b in boots if b.role == "baseline"]
+        return noise_floor([values for values in blocks if values])
+
+    def _killed_before(self, suggestion: Suggestion) -> int:
+        boots = self._record.boots if self._record else []
+        return sum(b.trial == suggestion.trial and b.status in ("booting", "ready", "interrupted") for b in boots)
+
+    def _next_seed(self) -> int:
+        self._seeds_used += 1
+        return self._plan.settings.seed * 100_000 + self._seeds_used
+
+    def _line(self, suggestion: Suggestion, outcome: Outcome, boot_s: float | None) -> TrialLine:
+        base = self._searcher.baseline()
+        reference = base.outcome.value if base else None
+        baseline = suggestion.origin == "baseline"
+        return TrialLine(
+            label="baseline" if baseline else f"trial {suggestion.trial}",
+            config=entrant(self._plan, suggestion.target).name,
+            status=outcome.status.replace("_", " "),
+            value=outcome.value,
+            unit=UNIT,
+            ratio=outcome.value / reference if outcome.value and reference and not baseline else None,
+            boot_s=boot_s,
+            reason=outcome.reason,
+        )
+
+    def _report_budget(self) -> None:
+        budget = self._budget
+        self._session.spend(self._clock() - self._started)
+        if budget.seconds is not None:
+            self._progress.budget(budget.spent_s / budget.seconds, budget.seconds - budget.spent_s)
+        elif budget.trials:
+            self._progress.budget(budget.trials_done / budget.trials, None)
+
+
+def _searcher(plan: Plan) -> StudySearcher:
+    domain = Domain(plan.space, plan.space.defaults, plan.space.seeds)
+    study = open_study(plan.study, plan.storage, "maximize")
+    return StudySearcher(
+        study,
+        domain,
+        make_sampler(plan.settings.sampler, domain, "maximize"),
+        seed=plan.settings.seed,
+        seeds=[("seed", seed) for seed in plan.space.seeds],
+        effective=plan.space.effective,
+        feasible=RulePredictor(plan.space, domain),
+    )
+
+
+def _budget(plan: Plan, session: Session, record: RunRow | None, trials_done: int) -> Budget:
+    """The budget as earlier runs of the study left it, with what their boots and points took."""
+    boots = record.boots if record else []
+    return Budget(
+        seconds=plan.settings.budget_s,
+        trials=plan.settings.trials,
+        race_visits=RACE_VISITS,
+        spent_s=session.spent_before_s,
+        trials_done=trials_done,
+        boots_s=[b.boot_s + (b.stop_s or 0.0) for b in boots if b.boot_s is not None],
+        points_s=[p.duration_s for b in boots for p in b.points],
+    )
+
+
+def _points(record: RunRow | None) -> int:
+    return sum(len(boot.points) for boot in record.boots) if record else 0
+
+
+def _boot_seconds(record: RunRow | None, key: str | None) -> float | None:
+    boots: list[BootRow] = record.boots if record else []
+    times = [b.boot_s for b in boots if b.config_key == key and b.role == "final" and b.boot_s is not None]
+    return max(times, default=None)
+
+
+def _race_note(baseline: Entrant | None, finalists: list[Entrant]) -> str:
+    if not finalists:
+        return "No configuration did better than the default: there is nothing to race."
+    against = "vLLM's defaults" if baseline else "each other, for vLLM's defaults could not be measured"
+    return f"Final race on fresh prompts and engines: {len(finalists)} finalists against {against}."
