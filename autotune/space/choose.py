@@ -7,13 +7,13 @@ device of a generation that no space knows gets ``default``.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from autotune.errors import UsageError
 from autotune.space.facts import DeviceFacts
 from autotune.space.files import space_files
-from autotune.space.load import load_shipped, load_space
+from autotune.space.load import load_shipped, load_space, read_match
 from autotune.space.problems import suggestion
 from autotune.space.schema import Match, SpaceFile
 
@@ -43,39 +43,35 @@ def _refuse(name: str, path: Path) -> None:
 
 
 def _automatic(device: DeviceFacts) -> tuple[SpaceFile, str]:
-    files = [load_shipped(name) for name in space_files()]
     if device.kind == "cpu":
-        return _by_name(files, "cpu"), "cpu: the device is the CPU"
-    spaces = [(file, file.match) for file in files if file.match and file.match.kind == device.kind]
-    fitting = [(f, m) for f, m in spaces if _names(m, device) and _memory(m, device)]
+        return load_shipped("cpu"), "cpu: the device is the CPU"
+    matches = {name: read_match(path) for name, path in space_files().items()}
+    spaces = {name: match for name, match in matches.items() if match and match.kind == device.kind}
+    fitting = {n: m for n, m in spaces.items() if _names(m, device) and _memory(m, device)}
     if fitting:
-        best, _ = _closest(fitting, device)
-        return best, f"{best.name}: the device is {device}"
-    return _nearest(spaces, device) or (
-        _by_name(files, "default"),
-        f"default: no space for {device}, and none of its generation",
-    )
+        name = _closest(fitting, device)
+        return load_shipped(name), f"{name}: the device is {device}"
+    name, because = _nearest(spaces, device)
+    return load_shipped(name), because
 
 
-def _nearest(spaces: list[tuple[SpaceFile, Match]], device: DeviceFacts) -> tuple[SpaceFile, str] | None:
-    capability = device.compute_capability
-    tests = [
-        ("same name", [(f, m) for f, m in spaces if _names(m, device)]),
-        ("same compute capability", [(f, m) for f, m in spaces if capability and m.capability == capability]),
-        (
-            "same generation",
-            [(f, m) for f, m in spaces if capability and m.capability and m.capability[0] == capability[0]],
-        ),
+def _nearest(spaces: Mapping[str, Match], device: DeviceFacts) -> tuple[str, str]:
+    here = device.compute_capability
+    tests: list[tuple[str, Callable[[Match], bool]]] = [
+        ("same name", lambda match: _names(match, device)),
+        ("same compute capability", lambda match: match.capability == here),
+        ("same generation", lambda match: bool(here and match.capability and match.capability[0] == here[0])),
     ]
-    for reason, group in tests:
-        if group:
-            file, match = _closest(group, device)
-            shown = reason + (f" {match.compute_capability}" if reason.endswith("capability") else "")
-            return file, (
-                f"no space for {device.name!r} - nearest is {file.name}: {shown}, "
-                f"{device.memory_gib:.0f} GiB here, {_range(match)} there"
+    for reason, passes in tests:
+        group = {name: match for name, match in spaces.items() if passes(match)}
+        if group and (here or reason == "same name"):
+            name = _closest(group, device)
+            capability = f" {group[name].compute_capability}" if reason.endswith("capability") else ""
+            return name, (
+                f"no space for {device.name!r} - nearest is {name}: {reason}{capability}, "
+                f"{device.memory_gib:.0f} GiB here, {_range(group[name])} there"
             )
-    return None
+    return "default", f"default: no space for {device}, and none of its generation"
 
 
 def _names(match: Match, device: DeviceFacts) -> bool:
@@ -87,8 +83,8 @@ def _memory(match: Match, device: DeviceFacts) -> bool:
     return match.memory_gib is None or match.memory_gib[0] <= device.memory_gib <= match.memory_gib[1]
 
 
-def _closest(group: Iterable[tuple[SpaceFile, Match]], device: DeviceFacts) -> tuple[SpaceFile, Match]:
-    return min(group, key=lambda pair: (_distance(pair[1], device), pair[0].name))
+def _closest(group: Mapping[str, Match], device: DeviceFacts) -> str:
+    return min(group, key=lambda name: (_distance(group[name], device), name))
 
 
 def _distance(match: Match, device: DeviceFacts) -> float:
@@ -98,10 +94,3 @@ def _distance(match: Match, device: DeviceFacts) -> float:
 
 def _range(match: Match) -> str:
     return "{:g} to {:g}".format(*match.memory_gib) if match.memory_gib else "any memory"
-
-
-def _by_name(files: list[SpaceFile], name: str) -> SpaceFile:
-    found = next((file for file in files if file.name == name), None)
-    if found is None:
-        raise UsageError(f"the shipped search space {name!r} is missing; install autotune again")
-    return found

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from autotune.errors import UsageError
 from autotune.space.files import space_files
 from autotune.space.problems import as_usage_error, suggestion
-from autotune.space.schema import Fixed, ParameterEntry, SpaceFile
+from autotune.space.schema import Fixed, Match, ParameterEntry, SpaceFile
 from autotune.space.yaml_lines import Document, read_document
 
 _FORMS = ("values", "low", "high", "step", "log2")
@@ -38,6 +38,12 @@ def load_shipped(name: str) -> SpaceFile:
     if name not in files:
         raise UsageError(f"no search space {name!r}{suggestion(name, list(files))}")
     return _load(files[name], None, ())
+
+
+def read_match(path: Path) -> Match | None:
+    """Only the devices that a file was written for: quicker than the whole file."""
+    section = read_document(path).content.get("match")
+    return None if section is None else Match.model_validate(section)
 
 
 def _load(path: Path, base: SpaceFile | None, chain: tuple[Path, ...]) -> SpaceFile:
