@@ -7,6 +7,7 @@ value that equals vLLM's known default, both turn into ``None`` ("not set").
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from autotune.space.config import FlagValue, LaunchConfig
 from autotune.space.parameters import Parameter, SearchSpace
 
 Value = FlagValue | None
+Codes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +82,48 @@ class Domain:
         """The assignment that a config stands for; flags outside the space are not in it."""
         return self.canonical({axis.name: config.get(axis.name) for axis in self.axes})
 
-    def covers(self, config: LaunchConfig) -> bool:
-        """Whether the assignment alone gives the config back."""
-        return self.config(self.assignment(config)) == self.space.fixed.merged(config)
+    def live_limits(self, chosen: Assignment) -> dict[str, int]:
+        """Values of the live parameters, defaults by their value where it is known."""
+        shown = {a.name: self._shown(a.name, chosen.get(a.name)) for a in self.axes if a.parameter.scope == "live"}
+        return {name: int(value) for name, value in shown.items() if value is not None}
+
+    def live_points(self, running: Assignment) -> Iterator[dict[str, Value]]:
+        """Assignments that an engine booted as ``running`` can take live: its limits, or some lower."""
+        axes = [a for a in self.axes if a.parameter.scope == "live"]
+        for values in product(*([v for v in a.values if self._below(a, v, running)] for a in axes)):
+            yield self.canonical({**running, **dict(zip((a.name for a in axes), values, strict=True))})
 
     def sample(self, rng: np.random.Generator) -> dict[str, Value]:
         """One assignment, every value of every axis equally likely."""
         return self.canonical({a.name: a.values[int(rng.integers(len(a.values)))] for a in self.axes})
 
-    def neighbours(self, chosen: Assignment) -> Iterator[dict[str, Value]]:
-        """Assignments one change away: any other value, on every axis."""
-        for axis in self.axes:
-            for value in axis.values:
-                if not _same(value, chosen.get(axis.name)):
-                    yield self.canonical({**chosen, axis.name: value})
+    def draw(self, rng: np.random.Generator, count: int) -> Codes:
+        """``count`` uniform assignments as codes, shape (count, axes)."""
+        return self.merged(rng.integers(0, [len(a.values) for a in self.axes], (count, len(self.axes))))
+
+    def around(self, row: Codes) -> Codes:
+        """All assignments one change away from a row of codes."""
+        rows = [
+            [*row[:j], code, *row[j + 1 :]]
+            for j, axis in enumerate(self.axes)
+            for code in range(len(axis.values))
+            if code != row[j]
+        ]
+        return self.merged(np.array(rows, dtype=np.int64).reshape(len(rows), len(self.axes)))
+
+    def merged(self, rows: Codes) -> Codes:
+        """Rows in canonical form: inactive axes at their default."""
+        if not any(axis.parameter.requires for axis in self.axes):
+            return rows
+        return np.array([self.row(self.assigned(row)) for row in rows], dtype=np.int64)
+
+    def row(self, chosen: Assignment) -> Codes:
+        """Codes of an assignment in the order of the axes."""
+        return np.array([axis.code(chosen.get(axis.name)) for axis in self.axes], dtype=np.int64)
+
+    def assigned(self, row: Codes) -> dict[str, Value]:
+        """The canonical assignment of a row of codes."""
+        return self.canonical({a.name: a.values[int(c)] for a, c in zip(self.axes, row, strict=True)})
 
     def codes(self, chosen: Assignment) -> dict[str, int]:
         """Code per axis name."""
@@ -102,17 +132,6 @@ class Domain:
     def decode(self, codes: Mapping[str, int]) -> dict[str, Value]:
         """The canonical assignment of codes."""
         return self.canonical({axis.name: axis.values[int(codes[axis.name])] for axis in self.axes})
-
-    def vector(self, chosen: Assignment) -> NDArray[np.float64]:
-        """Features in [0, 1]: rank on numeric axes, one-hot on the others."""
-        parts: list[float] = []
-        for axis in self.axes:
-            code, last = axis.code(chosen.get(axis.name)), len(axis.values) - 1
-            if axis.numeric:
-                parts.append(code / last if last else 0.0)
-            else:
-                parts.extend(float(i == code) for i in range(last + 1))
-        return np.array(parts, dtype=np.float64)
 
     def _axis(self, parameter: Parameter, extra: Sequence[LaunchConfig]) -> Axis:
         values = list(parameter.values)
@@ -132,6 +151,12 @@ class Domain:
             return values
         keys = [float("-inf") if s is None else float(s) for s in shown]
         return [v for _, v in sorted(zip(keys, values, strict=True), key=lambda pair: pair[0])]
+
+    def _below(self, axis: Axis, value: Value, running: Assignment) -> bool:
+        limit, shown = self._shown(axis.name, running.get(axis.name)), self._shown(axis.name, value)
+        if _is_number(limit) and _is_number(shown):
+            return float(shown or 0) <= float(limit or 0)
+        return _same(value, running.get(axis.name))
 
     def _active(self, axis: Axis, chosen: Assignment) -> bool:
         """Whether the axis counts; a condition may name a default by its value or by ``None``."""

@@ -8,6 +8,7 @@ able to pass over a duplicate or an impossible configuration at no cost.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -16,18 +17,38 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.trial import FrozenTrial, create_trial
 
 from autotune.search.domain import Axis, Domain
-from autotune.search.types import Assignment, Direction, Observation, Outcome
+from autotune.search.types import Assignment, Direction, Fidelity, Observation, Outcome
 
-Allowed = Callable[[Assignment], bool]
 TRIES = 400
 
 
-class Sampler(Protocol):
-    """Proposes an assignment that ``allowed`` accepts, or None when it finds nothing worth trying."""
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a sampler may look at.
 
-    def propose(
-        self, history: Sequence[Observation], allowed: Allowed, rng: np.random.Generator
-    ) -> Assignment | None: ...
+    ``allowed`` says whether an assignment is new and can start, for a live point or for an own boot.
+    ``running`` is the assignment of the engine that is up and takes live limits, if there is one.
+    """
+
+    history: Sequence[Observation]
+    allowed: Callable[[Assignment, Fidelity], bool]
+    rng: np.random.Generator
+    running: Assignment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An assignment to measure, in an own boot or live in the running engine."""
+
+    assignment: Assignment
+    fidelity: Fidelity = "own"
+    predicted: float | None = None
+
+
+class Sampler(Protocol):
+    """Proposes what ``context.allowed`` accepts, or None when it finds nothing worth trying."""
+
+    def propose(self, context: Context) -> Proposal | None: ...
 
 
 class RandomSampler:
@@ -36,9 +57,11 @@ class RandomSampler:
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
 
-    def propose(self, history: Sequence[Observation], allowed: Allowed, rng: np.random.Generator) -> Assignment | None:
-        drawn = (self._domain.sample(rng) for _ in range(max(TRIES, 4 * min(self._domain.size, 5000))))
-        return next((a for a in drawn if allowed(a)), None)
+    def propose(self, context: Context) -> Proposal | None:
+        """See ``Sampler.propose``."""
+        draws = max(TRIES, 4 * min(self._domain.size, 5000))
+        drawn = (self._domain.sample(context.rng) for _ in range(draws))
+        return next((Proposal(a) for a in drawn if context.allowed(a, "own")), None)
 
 
 class TpeSampler:
@@ -50,16 +73,17 @@ class TpeSampler:
         self._start_up = start_up
         self._distributions = distributions(domain)
 
-    def propose(self, history: Sequence[Observation], allowed: Allowed, rng: np.random.Generator) -> Assignment | None:
+    def propose(self, context: Context) -> Proposal | None:
+        """See ``Sampler.propose``."""
         if not self._domain.axes:
             return None
-        study = self._shadow(history, int(rng.integers(2**31)))
+        study = self._shadow(context.history, int(context.rng.integers(2**31)))
         for _ in range(20):
             trial = study.ask(self._distributions)
             assignment = self._domain.decode({n: _code(v) for n, v in trial.params.items()})
-            if allowed(assignment):
-                return assignment
-        return RandomSampler(self._domain).propose(history, allowed, rng)
+            if context.allowed(assignment, "own"):
+                return Proposal(assignment)
+        return RandomSampler(self._domain).propose(context)
 
     def _shadow(self, history: Sequence[Observation], seed: int) -> optuna.Study:
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=self._start_up)

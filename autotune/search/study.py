@@ -21,12 +21,13 @@ import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autotune.search.domain import Domain
-from autotune.search.samplers import Sampler, constraints, distributions, parameters, worst_value
+from autotune.search.samplers import Context, Proposal, Sampler, constraints, distributions, parameters, worst_value
 from autotune.search.types import (
     Assignment,
     Direction,
     Effective,
     Feasibility,
+    Fidelity,
     Observation,
     Origin,
     Outcome,
@@ -82,13 +83,13 @@ class StudySearcher:
         """Whether larger or smaller values win."""
         return "maximize" if self._study.direction is optuna.study.StudyDirection.MAXIMIZE else "minimize"
 
-    def ask(self) -> Suggestion | None:
+    def ask(self, running: LaunchConfig | None = None) -> Suggestion | None:
         """See ``Searcher.ask``."""
         trials = self._study.get_trials(deepcopy=False)
         if (unfinished := self._unfinished(trials)) is not None:
             return unfinished
-        seen = {self._effective(_config(t)) for t in trials}
-        return self._next_first(seen) or self._next_sampled(seen, len(trials))
+        seen = {self._identity(_suggestion(t)) for t in trials}
+        return self._next_first(seen) or self._next_sampled(seen, len(trials), running)
 
     def tell(self, suggestion: Suggestion, outcome: Outcome) -> None:
         """See ``Searcher.tell``. Raises ValueError when SLO keys differ from the study's."""
@@ -131,27 +132,40 @@ class StudySearcher:
             self._finish(Trial(self._study, trial._trial_id), Outcome(**trial.user_attrs["outcome"]))
         return None
 
-    def _next_first(self, seen: set[Hashable]) -> Suggestion | None:
+    def _identity(self, suggestion: Suggestion) -> tuple[Hashable, Fidelity]:
+        return self._effective(suggestion.target), suggestion.fidelity
+
+    def _next_first(self, seen: set[tuple[Hashable, Fidelity]]) -> Suggestion | None:
         for origin, config in self._first:
             full = self.domain.space.fixed.merged(config)
-            if self._effective(full) not in seen and (origin == "baseline" or self.verdict(full).fits):
-                return self._open(self.domain.assignment(full), full, origin)
+            new = (self._effective(full), "own") not in seen
+            if new and (origin == "baseline" or self.verdict(full).fits):
+                return self._open(Suggestion(-1, full, full, self.domain.assignment(full), origin))
         return None
 
-    def _next_sampled(self, seen: set[Hashable], trials: int) -> Suggestion | None:
-        def allowed(assignment: Assignment) -> bool:
+    def _next_sampled(
+        self, seen: set[tuple[Hashable, Fidelity]], trials: int, running: LaunchConfig | None
+    ) -> Suggestion | None:
+        def allowed(assignment: Assignment, fidelity: Fidelity) -> bool:
             config = self.domain.config(assignment)
-            return self._effective(config) not in seen and self.verdict(config).fits
+            key = self._effective(config)
+            new = (key, "own") not in seen and (key, fidelity) not in seen
+            return new and (fidelity == "live" or self.verdict(config).fits)
 
         rng = np.random.default_rng((self._seed, trials))
-        assignment = self._sampler.propose(self.history(), allowed, rng)
-        if assignment is None:
-            return None
-        return self._open(assignment, self.domain.config(assignment), "sampler")
+        engine = None if running is None else self.domain.assignment(running)
+        proposal = self._sampler.propose(Context(self.history(), allowed, rng, engine))
+        return None if proposal is None else self._open(self._suggest(proposal, running))
 
-    def _open(self, assignment: Assignment, config: LaunchConfig, origin: Origin) -> Suggestion:
-        queued = Suggestion(-1, config, dict(assignment), origin)
-        self._study.enqueue_trial(parameters(self.domain, assignment), user_attrs=_attributes(queued))
+    def _suggest(self, proposal: Proposal, running: LaunchConfig | None) -> Suggestion:
+        target = self.domain.config(proposal.assignment)
+        live = {} if proposal.fidelity == "own" else self.domain.live_limits(proposal.assignment)
+        config = running if live and running is not None else target
+        return Suggestion(-1, config, target, proposal.assignment, "sampler", live, predicted=proposal.predicted)
+
+    def _open(self, suggestion: Suggestion) -> Suggestion:
+        chosen = parameters(self.domain, suggestion.assignment)
+        self._study.enqueue_trial(chosen, user_attrs=_attributes(suggestion))
         return self._start()
 
     def _start(self) -> Suggestion:
@@ -198,12 +212,17 @@ def _attributes(suggestion: Suggestion) -> dict[str, Any]:
         "assignment": json.dumps(suggestion.assignment),
         "live": json.dumps(suggestion.live),
         "predicted": suggestion.predicted,
-        "config": json.dumps({"flags": dict(suggestion.config.flags), "env": dict(suggestion.config.env)}),
+        "config": _json(suggestion.config),
+        "target": _json(suggestion.target),
     }
 
 
-def _config(trial: FrozenTrial) -> LaunchConfig:
-    stored: Mapping[str, Any] = json.loads(trial.user_attrs["config"])
+def _json(config: LaunchConfig) -> str:
+    return json.dumps({"flags": dict(config.flags), "env": dict(config.env)})
+
+
+def _config(text: str) -> LaunchConfig:
+    stored: Mapping[str, Any] = json.loads(text)
     return LaunchConfig.of(stored["flags"], stored["env"])
 
 
@@ -211,7 +230,8 @@ def _suggestion(trial: FrozenTrial) -> Suggestion:
     attrs = trial.user_attrs
     return Suggestion(
         trial=trial.number,
-        config=_config(trial),
+        config=_config(attrs["config"]),
+        target=_config(attrs["target"]),
         assignment=json.loads(attrs["assignment"]),
         origin=attrs["origin"],
         live=json.loads(attrs["live"]),

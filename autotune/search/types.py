@@ -31,7 +31,8 @@ class Outcome:
     ``value`` and ``value_se`` are in the objective's unit. ``violations`` holds one entry per SLO, as a
     fraction of its limit: 0.1 is ten per cent above it, -0.1 ten per cent of room. ``margin`` says by which
     fraction of the resource an infeasible configuration missed (memory short / memory total). ``cost_s`` is
-    the machine time spent on it. ``fidelity`` is ``live`` when limits were lowered in a running engine.
+    the machine time spent on it, ``boot_s`` the part of it that went into a boot and a stop (0 in a running
+    engine). ``fidelity`` is ``live`` when limits were lowered in a running engine.
     """
 
     status: Status
@@ -40,11 +41,12 @@ class Outcome:
     violations: Mapping[str, float] = field(default_factory=dict)
     margin: float | None = None
     cost_s: float = 0.0
+    boot_s: float = 0.0
     fidelity: Fidelity = "own"
     reason: str = ""
 
     def __post_init__(self) -> None:
-        numbers = [self.cost_s, *self.violations.values()]
+        numbers = [self.cost_s, self.boot_s, *self.violations.values()]
         numbers += [x for x in (self.value, self.value_se, self.margin) if x is not None]
         if not all(math.isfinite(x) for x in numbers):
             raise ValueError(f"an outcome holds finite numbers only, not {numbers}")
@@ -68,16 +70,12 @@ class Suggestion:
 
     trial: int
     config: LaunchConfig
+    target: LaunchConfig
     assignment: Assignment
     origin: Origin
     live: Mapping[str, int] = field(default_factory=dict)
     attempt: int = 1
     predicted: float | None = None
-
-    @property
-    def target(self) -> LaunchConfig:
-        """The configuration whose performance the trial estimates."""
-        return self.config.merged(LaunchConfig.of(self.live)) if self.live else self.config
 
     @property
     def fidelity(self) -> Fidelity:
@@ -111,10 +109,12 @@ class Predictor(Protocol):
 class Searcher(Protocol):
     """Chooses what to try next."""
 
-    def ask(self) -> Suggestion | None:
+    def ask(self, running: LaunchConfig | None = None) -> Suggestion | None:
         """The next trial, or None when nothing promising is left.
 
-        Until a suggestion is told, ``ask`` gives the same one again (also after a restart).
+        ``running`` is what the engine that is up now was booted with, if it takes live limits: then the next
+        trial may be a live point in it. Until a suggestion is told, ``ask`` gives the same one again (also after
+        a restart).
         """
 
     def tell(self, suggestion: Suggestion, outcome: Outcome) -> None:
