@@ -1,0 +1,140 @@
+"""HTTP/1.1 responses, decoded as they arrive: just what a load client needs, and nothing per token.
+
+A general client wakes a task, a parser and a stream reader for every read, which costs more than the token
+itself. ``ResponseDecoder`` is fed whatever the socket gave and returns the body bytes in it; the common
+read, one whole chunk of a chunked body, takes one branch.
+"""
+
+from dataclasses import dataclass, field
+
+
+class ProtocolError(Exception):
+    """The peer did not speak HTTP/1.1 as we understand it."""
+
+
+@dataclass(slots=True)
+class ResponseDecoder:
+    """Decodes one response after another on a connection; ``reset`` starts the next."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    complete: bool = False
+    keep_alive: bool = True
+    _buffer: bytes = b""
+    _in_body: bool = False
+    _chunked: bool = False
+    _chunk_left: int = 0
+    _length_left: int | None = None
+
+    def reset(self) -> None:
+        """Forget the response; unread bytes of the connection are kept."""
+        self.status, self.headers, self.complete, self.keep_alive = 0, {}, False, True
+        self._in_body = self._chunked = False
+        self._chunk_left, self._length_left = 0, None
+
+    def feed(self, data: bytes) -> bytes:
+        """Body bytes in ``data``. Raises ProtocolError."""
+        if self._in_body and self._chunked and not self._buffer and not self._chunk_left:
+            head = data.find(b"\r\n", 0, 20)
+            if head > 0 and data.endswith(b"\r\n"):
+                try:
+                    size = int(data[:head], 16)
+                except ValueError:
+                    raise ProtocolError(f"bad chunk size {data[:head]!r}") from None
+                if size and len(data) == head + size + 4:
+                    return data[head + 2 : -2]
+        return self._slow(self._buffer + data if self._buffer else data)
+
+    def end_of_stream(self) -> None:
+        """The peer closed: fine only for a body that lasts until the close. Raises ProtocolError."""
+        if not (self._in_body and not self._chunked and self._length_left is None):
+            raise ProtocolError("the server closed the connection in the middle of a response")
+        self.complete, self.keep_alive = True, False
+
+    def _slow(self, data: bytes) -> bytes:
+        self._buffer = b""
+        if not self._in_body:
+            end = data.find(b"\r\n\r\n")
+            if end < 0:
+                self._buffer = data
+                return b""
+            self._head(data[:end])
+            data = data[end + 4 :]
+            if not self._in_body:
+                return self._slow(data) if data else b""
+        if self._chunked:
+            return self._chunks(data)
+        return self._plain(data)
+
+    def _head(self, head: bytes) -> None:
+        first, *lines = head.decode("latin-1").split("\r\n")
+        parts = first.split(" ", 2)
+        if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not parts[1].isdigit():
+            raise ProtocolError(f"not an HTTP/1.1 response: {first[:80]!r}")
+        self.status = int(parts[1])
+        if 100 <= self.status < 200:
+            return
+        pairs = (line.partition(":") for line in lines)
+        self.headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        self._in_body = True
+        self._chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
+        length = self.headers.get("content-length")
+        self._length_left = None if self._chunked or length is None else int(length)
+        self.complete = self._length_left == 0 or self.status in (204, 304)
+        closing = self.headers.get("connection", "").lower() == "close" or parts[0] == "HTTP/1.0"
+        self.keep_alive = not closing
+
+    def _plain(self, data: bytes) -> bytes:
+        if self._length_left is None:
+            return data
+        body, self._buffer = data[: self._length_left], data[self._length_left :]
+        self._length_left -= len(body)
+        self.complete = self._length_left == 0
+        return body
+
+    def _chunks(self, data: bytes) -> bytes:
+        parts: list[bytes] = []
+        at = 0
+        while at < len(data):
+            if self._chunk_left:
+                body = data[at : at + self._chunk_left]
+                parts.append(body)
+                at += len(body)
+                self._chunk_left -= len(body)
+                if self._chunk_left == 0:
+                    self._chunk_left = -2
+            if self._chunk_left < 0:
+                skipped = min(-self._chunk_left, len(data) - at)
+                at += skipped
+                self._chunk_left += skipped
+                continue
+            if self._chunk_left:
+                break
+            next_at = self._chunk_head(data, at)
+            if next_at < 0:
+                break
+            at = next_at
+            if self.complete:
+                break
+        return b"".join(parts)
+
+    def _chunk_head(self, data: bytes, at: int) -> int:
+        """Where the chunk's bytes start, -1 where its head (or the trailer) isn't whole yet."""
+        end = data.find(b"\r\n", at)
+        if end < 0:
+            self._buffer = data[at:]
+            return -1
+        try:
+            size = int(data[at:end].split(b";", 1)[0], 16)
+        except ValueError:
+            raise ProtocolError(f"bad chunk size {data[at:end][:40]!r}") from None
+        if size:
+            self._chunk_left = size
+            return end + 2
+        trailer = data.find(b"\r\n\r\n", end)
+        if trailer < 0:
+            self._buffer = data[at:]
+            return -1
+        self.complete = True
+        self._buffer = data[trailer + 4 :]
+        return trailer + 4

@@ -1,0 +1,192 @@
+"""When a point is warm, and when it is measured: the controller that a running load reports to.
+
+    warm-up   until the rate of events is steady: at least ``warmup_min_s`` after the first token, every slot
+              of a closed loop has ended a request (or four times ``warmup_min_s`` are over), and the two
+              halves of the last seconds differ by no more than 5 % or twice their standard error
+    window    at least ``min_s`` and ``min_requests``, then until the interval of the rate is narrow enough,
+              a rule says that nothing more can be learned, or ``max_s``
+    drain     open loop only: load goes on until every request that was due in the window has ended
+
+Closed loops need no drain: requests that *end* in the window are a fair sample of all once the load is steady,
+and those in flight at its end are cut.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from autotune.load.records import Sample
+from autotune.load.stats import mean_interval, wilson
+from autotune.load.types import Estimate, LoadSpec
+
+SLICE_S = 0.1
+CHECK_S = 0.25
+STEADY_SHARE = 0.05
+Phase = Literal["warm-up", "window", "drain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How a running point goes. ``rate`` is in events (nearly always tokens) per second of the window."""
+
+    phase: Phase
+    elapsed_s: float
+    window_s: float
+    rate: Estimate
+    in_flight: int
+    ended: int
+    failed: int
+
+
+Rule = Callable[[Progress, Sequence[Sample]], str | None]
+"""Looks at the window so far (and its samples); a reason ends the point."""
+
+
+class Controller:
+    """Decides from samples alone; the driver only asks ``on_tick`` whether to end."""
+
+    def __init__(
+        self,
+        load: LoadSpec,
+        *,
+        stop: Callable[[], str | None] | None = None,
+        rules: Sequence[Rule] = (),
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self._load = load
+        self._stop = stop
+        self._rules = rules
+        self._on_progress = on_progress
+        self.samples: list[Sample] = []
+        self.window_start: float | None = None
+        self.window_end: float | None = None
+        self.stopped = ""
+        self.interrupted: str | None = None
+        self.settled = True
+        self._first_token_at: float | None = None
+        self._window_index = 0
+        self._next_check = 0.0
+
+    def on_tick(self, sample: Sample) -> bool:
+        """Take note of a sample; True ends the load."""
+        self.samples.append(sample)
+        if self._first_token_at is None and sample.first_tokens:
+            self._first_token_at = sample.at
+        reason = self._stop() if self._stop else None
+        if reason:
+            self._interrupt(reason)
+            return True
+        if self.window_end is not None:
+            return self._drained(sample)
+        if sample.at < self._next_check:
+            return False
+        self._next_check = sample.at + CHECK_S
+        return self._check(sample)
+
+    def finish(self, at: float) -> None:
+        """The load ended by itself (a trace is over): what was measured so far is the window."""
+        if self.window_end is None:
+            self.window_end = at
+            self.stopped = self.stopped or "end of the trace"
+        if self.window_start is None:
+            self.window_start = at
+
+    def _check(self, sample: Sample) -> bool:
+        if self._hopeless(sample):
+            return True
+        if self.window_start is None:
+            self._maybe_open(sample)
+            self._tell(sample, "warm-up", Estimate(0.0))
+            return False
+        rate = self._rate()
+        progress = self._tell(sample, "window", rate)
+        reason = self._over(progress)
+        if reason is None:
+            return False
+        self.stopped, self.window_end = reason, sample.at
+        return self._load.concurrency is not None or self._drained(sample)
+
+    def _hopeless(self, sample: Sample) -> bool:
+        """Errors beyond the budget, or a server that gives no token at all."""
+        load, started = self._load, self.samples[0].at
+        silent_s = max(load.warmup_max_s, load.stall_timeout_s)
+        if sample.failed >= 10 and (wilson(sample.failed, sample.ended).low or 0.0) > load.error_budget:
+            self._interrupt(f"error budget spent: {sample.failed} of {sample.ended} requests failed")
+        elif self._first_token_at is None and sample.at - started > silent_s:
+            self._interrupt(f"no token in {silent_s:g} s")
+        return self.interrupted is not None
+
+    def _interrupt(self, reason: str) -> None:
+        self.interrupted = self.stopped = reason
+        self.finish(self.samples[-1].at)
+
+    def _maybe_open(self, sample: Sample) -> None:
+        if self._first_token_at is None:
+            return
+        load, warm_s = self._load, sample.at - self._first_token_at
+        too_long = warm_s >= load.warmup_max_s
+        slots = load.concurrency or 1
+        turned = sample.ended >= slots or warm_s >= 4 * load.warmup_min_s
+        if too_long or (warm_s >= load.warmup_min_s and turned and self._steady(warm_s)):
+            self.window_start, self.settled = sample.at, not too_long
+            self._window_index = len(self.samples) - 1
+
+    def _steady(self, warm_s: float) -> bool:
+        span_s = max(self._load.warmup_min_s, warm_s / 2)
+        rates = rates_between(self.samples, self.samples[-1].at - span_s, self.samples[-1].at)
+        if len(rates) < 8:
+            return False
+        early, late = np.array_split(rates, 2)
+        error = np.sqrt(early.var() / len(early) + late.var() / len(late))
+        return bool(abs(late.mean() - early.mean()) <= max(STEADY_SHARE * rates.mean(), 2 * error))
+
+    def _rate(self) -> Estimate:
+        window = self.samples[self._window_index :]
+        return mean_interval(rates_between(window, window[0].at, window[-1].at))
+
+    def _over(self, progress: Progress) -> str | None:
+        load = self._load
+        if progress.window_s >= load.max_s:
+            return f"longest window, {load.max_s:g} s"
+        if progress.window_s < load.min_s:
+            return None
+        for rule in self._rules:
+            reason = rule(progress, self.samples[self._window_index :])
+            if reason:
+                return reason
+        if progress.ended >= load.min_requests and progress.rate.relative_half_width <= load.precision:
+            return f"rate known within {100 * load.precision:g} %"
+        return None
+
+    def _tell(self, sample: Sample, phase: Phase, rate: Estimate) -> Progress:
+        base = self.samples[self._window_index] if self.window_start else sample
+        progress = Progress(
+            phase=phase,
+            elapsed_s=sample.at - self.samples[0].at,
+            window_s=sample.at - base.at,
+            rate=rate,
+            in_flight=sample.in_flight,
+            ended=sample.ended - base.ended,
+            failed=sample.failed - base.failed,
+        )
+        if self._on_progress:
+            self._on_progress(progress)
+        return progress
+
+    def _drained(self, sample: Sample) -> bool:
+        assert self.window_end is not None
+        return sample.oldest_due > self.window_end or sample.at > self.window_end + self._load.drain_s
+
+
+def rates_between(samples: Sequence[Sample], start: float, end: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Events per second in equal slices of about 0.1 s between two moments."""
+    slices = int((end - start) / SLICE_S)
+    if slices < 1 or len(samples) < 2:
+        return np.empty(0)
+    first = next((i for i in range(len(samples) - 1, 0, -1) if samples[i].at <= start), 0)
+    used = samples[first:]
+    edges = np.linspace(start, end, slices + 1)
+    counts = np.interp(edges, [s.at for s in used], [s.events for s in used])
+    return np.diff(counts) / np.diff(edges)
