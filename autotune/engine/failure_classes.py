@@ -44,12 +44,7 @@ class FailureClass:
     teaches: bool
 
 
-_T, _P, _R, _S = (
-    Consequence.TEACHES,
-    Consequence.PRUNES_VALUE,
-    Consequence.RETRY_ONCE,
-    Consequence.STOPS_STUDY,
-)
+_T, _P, _R, _S = (Consequence.TEACHES, Consequence.PRUNES_VALUE, Consequence.RETRY_ONCE, Consequence.STOPS_STUDY)
 
 # name, consequence, what happened, what to do; the last column says whether a pruned value teaches too.
 _MEMORY: tuple[tuple[str, Consequence, str, str], ...] = (
@@ -159,14 +154,9 @@ _CONFIGURATION: tuple[tuple[str, Consequence, str, str], ...] = (
         "length_beyond_model",
         _P,
         "--max-model-len is longer than the model supports",
-        "Lower --max-model-len, or scale the positions with --hf-overrides (rope_parameters and max_position_embeddings)",
+        "Lower --max-model-len, or scale positions with --hf-overrides (rope_parameters, max_position_embeddings)",
     ),
-    (
-        "unsupported_on_gpu",
-        _P,
-        "This GPU cannot run it",
-        "Leave the value out on this GPU; nothing else changes that",
-    ),
+    ("unsupported_on_gpu", _P, "This GPU cannot run it", "Leave the value out on this GPU; nothing else changes that"),
     (
         "unsupported_quantization",
         _P,
@@ -246,12 +236,7 @@ _MACHINE: tuple[tuple[str, Consequence, str, str], ...] = (
         "Shared memory (/dev/shm) is too small or not writable",
         "Give the container more: --shm-size=16g or --ipc=host",
     ),
-    (
-        "disk_full",
-        _S,
-        "No space left on a disk",
-        "Free space on the disk named in the line, then start again",
-    ),
+    ("disk_full", _S, "No space left on a disk", "Free space on the disk named in the line, then start again"),
     (
         "driver",
         _S,
@@ -288,12 +273,7 @@ _MACHINE: tuple[tuple[str, Consequence, str, str], ...] = (
         "The vLLM installation is broken",
         "Install vLLM again in a fresh environment, with the torch version it asks for",
     ),
-    (
-        "ulimit",
-        _S,
-        "The limit on open files or processes is too low",
-        "Raise it: ulimit -n 65536 (and ulimit -u)",
-    ),
+    ("ulimit", _S, "The limit on open files or processes is too low", "Raise it: ulimit -n 65536 (and ulimit -u)"),
     (
         "permission",
         _S,
@@ -333,12 +313,7 @@ _PROCESS: tuple[tuple[str, Consequence, str, str], ...] = (
         "A process crashed in native code",
         "Boot again once; a second time leave the value out and report the crash to vLLM",
     ),
-    (
-        "exited",
-        _R,
-        "The server ended by itself",
-        "Read the end of the log; nobody asked it to stop",
-    ),
+    ("exited", _R, "The server ended by itself", "Read the end of the log; nobody asked it to stop"),
     (
         "killed",
         _R,
@@ -379,16 +354,14 @@ _PROCESS: tuple[tuple[str, Consequence, str, str], ...] = (
 
 # Pruned values that are a fact about this device or build rather than about a flag's spelling.
 _PRUNED_AND_TAUGHT = frozenset(
-    {"unsupported_on_gpu", "unsupported_quantization", "unsupported_by_backend", "numa"}
+    {"unsupported_on_gpu", "unsupported_quantization", "unsupported_by_backend", "not_enough_gpus", "numa"}
 )
 
 
 def _table() -> Mapping[str, FailureClass]:
     rows = _MEMORY + _CONFIGURATION + _MODEL + _MACHINE + _PROCESS
     classes = {
-        name: FailureClass(
-            name, consequence, summary, advice, consequence is _T or name in _PRUNED_AND_TAUGHT
-        )
+        name: FailureClass(name, consequence, summary, advice, consequence is _T or name in _PRUNED_AND_TAUGHT)
         for name, consequence, summary, advice in rows
     }
     stopped = FailureClass(

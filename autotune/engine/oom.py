@@ -1,0 +1,77 @@
+"""Out of memory is seven failures: which one, and by how much.
+
+The remedy depends on what the engine was doing. The functions in the traceback say it best; where the
+log has none, the lines that the boot had printed so far do:
+
+    before the weights are loaded        oom_weights
+    then, before the KV cache is sized   oom_activation
+    then, before the graphs are captured oom_graph        (oom_warmup in eager mode)
+    then, before the server is ready     oom_warmup
+    then                                 oom_runtime
+
+Two are the environment's fault: more memory was free than was asked for (``oom_suspect``: seen under WSL),
+and a device that was full before anything was loaded (``not_enough_free_memory``).
+"""
+
+import re
+
+from autotune.engine.causes import Cause
+from autotune.engine.logs import GIB, BootPhase
+from autotune.engine.margins import MarginBytes, memory_bytes
+
+_WANTED = re.compile(r"Tried to allocate ([\d.]+) ?([KMGT]i?B)", re.IGNORECASE)
+_FREE = re.compile(r"([\d.]+) ?([KMGT]i?B|bytes) (?:is )?free\b", re.IGNORECASE)
+
+# Functions of vLLM that only run while one kind of memory is being taken; innermost work first.
+_BY_FUNCTION = (
+    ("oom_sampler", re.compile(r":_dummy_(sampler|pooler)_run$")),
+    ("oom_graph", re.compile(r":(_?capture_\w+|profile_cudagraph_memory|capture_(begin|end)|_capture_cudagraphs)$")),
+    (
+        "oom_warmup",
+        re.compile(r":(initialize_kv_cache\w*|_?allocate_kv_cache\w*|kernel_warmup|initialize_from_config)$"),
+    ),
+    ("oom_activation", re.compile(r":(profile_run|determine_available_memory|determine_num_available_blocks)$")),
+    ("oom_weights", re.compile(r":(load_model|load_weights|process_weights_after_loading|get_model)$")),
+    ("oom_warmup", re.compile(r":compile_or_warm_up_model$")),
+    ("oom_runtime", re.compile(r":(run_busy_loop|_process_engine_step|step_with_batch_queue|step_async|engine_step)$")),
+)
+
+
+def oom_class(cause: Cause, *, ready: bool, eager: bool) -> str:
+    """The name of the class of an out-of-memory error."""
+    margin = oom_margin(cause.message)
+    if margin and margin.available >= 2 * margin.needed and margin.available - margin.needed >= GIB:
+        return "oom_suspect"
+    if ready:
+        return "oom_runtime"
+    return _by_frames(cause) or _by_progress(cause, eager=eager)
+
+
+def oom_margin(message: str) -> MarginBytes | None:
+    """What was asked for and what was free, where the message says both."""
+    wanted, free = _WANTED.search(message), _FREE.search(message)
+    if not wanted or not free:
+        return None
+    return MarginBytes(memory_bytes(*wanted.groups()), memory_bytes(*free.groups()))
+
+
+def _by_frames(cause: Cause) -> str | None:
+    for name, function in _BY_FUNCTION:
+        if any(function.search(frame) for frame in cause.frames):
+            return name
+    return None
+
+
+def _by_progress(cause: Cause, *, eager: bool) -> str:
+    if not cause.weights_done:
+        return _before_weights(cause)
+    if not cause.kv_sized:
+        return "oom_activation"
+    return "oom_warmup" if cause.graphs_done or eager or cause.phase is BootPhase.SERVER else "oom_graph"
+
+
+def _before_weights(cause: Cause) -> str:
+    if "fatal error" in cause.report or "background task" in cause.report:
+        return "oom_runtime"
+    is_context = cause.phase is BootPhase.CONFIG and not _WANTED.search(cause.message)
+    return "not_enough_free_memory" if is_context else "oom_weights"

@@ -1,0 +1,87 @@
+"""The model: its folder, its weights, its tokenizer, its hub."""
+
+from autotune.engine.patterns._pattern import rows
+
+MODEL = (
+    *rows(
+        "length_beyond_model",
+        ("user-specified max_model_len", r"user-specified max_model_len .* is greater than the derived"),
+    ),
+    *rows(
+        "hf_auth",
+        "gatedrepoerror",
+        "cannot access gated repo",
+        ("gated repo", r"access to model .{0,200} is restricted|you are trying to access a gated repo"),
+        ("client error", r"\b40[13] Client Error"),
+        "invalid username or password",
+        "invalid user token",
+    ),
+    *rows(
+        "weights_missing",
+        "cannot find any model weights",
+        ("no file named", r"no file named .*?(safetensors|pytorch_model|\.bin)"),
+        ("weights were not initialized from", r"following weights were not initialized from checkpoint"),
+        ("no .safetensors", r"no \.?safetensors .{0,40}(found|weights)"),
+        ("gguf", r"no gguf files? .{0,40}found|could not find .{0,40}gguf"),
+    ),
+    *rows(
+        "weights_corrupt",
+        "safetensorerror",
+        "error while deserializing header",
+        "metadataincompletebuffer",
+        ("pytorchstreamreader", r"PytorchStreamReader failed"),
+        ("unpickling", r"UnpicklingError"),
+        ("size mismatch", r"size mismatch for |shape mismatch .{0,60}(weight|param)"),
+        ("attempted to load weight", r"attempted to load weight \("),
+        ("there is no module or parameter named", r"there is no module or parameter named"),
+    ),
+    *rows(
+        "tokenizer_missing",
+        "no tokenizer file found",
+        ("tokenizer", r"can'?t load (the )?tokenizer for|couldn'?t instantiate the backend tokenizer"),
+        ("tokenizer", r"failed to load the tokenizer|tokenizer class \S+ does not exist"),
+    ),
+    *rows(
+        "model_config",
+        ("is not a valid json file", r"is not a valid json file"),
+        (
+            "trust_remote_code",
+            r"(requires|contains custom code|please pass the argument|set the option).{0,200}trust_remote_code",
+        ),
+        ("unrecognized model in", r"unrecognized model in .*model_type"),
+        ("no model architectures are specified", r"no model architectures are specified"),
+        ("does not recognize this architecture", r"transformers does not recognize this architecture"),
+        ("could not detect config format", r"could not detect config format"),
+    ),
+    *rows(
+        "model_not_found",
+        ("repo id must", r"repo id must (be|use|not)"),
+        "repositorynotfounderror",
+        "revisionnotfounderror",
+        "is not a valid model identifier",
+        "invalid repository id",
+        "cannot find an appropriate cached snapshot folder",
+        "invalid repository id or local directory",
+        ("is not a local folder", r"is not a local folder and is not a valid model"),
+        ("does not appear to have a file named", r"does not appear to have a file named"),
+        ("404 client error", r"404 Client Error"),
+    ),
+    *rows(
+        "network",
+        "localentrynotfounderror",
+        "offlinemodeisenabled",
+        ("couldn't connect to", r"we couldn'?t connect to '?https?://"),
+        ("max retries exceeded", r"max retries exceeded with url"),
+        ("name resolution", r"(temporary failure in|failed) name resolution|nameresolutionerror"),
+        ("sslerror", r"SSLError|CERTIFICATE_VERIFY_FAILED"),
+        ("connection", r"(Read|Connect)Timeout(Error)?\b.*huggingface|ConnectionError: .*huggingface"),
+        ("client error", r"429 Client Error"),
+        ("server error", r"50\d Server Error"),
+    ),
+    *rows(
+        "unsupported_arch",
+        ("model architecture", r"model architectures? .{0,300}(not supported|failed to be inspected)"),
+        ("has no vllm implementation", r"has no vllm implementation"),
+        ("is not compatible with vllm", r"transformers implementation .{0,120} is not compatible with vllm"),
+    ),
+)
