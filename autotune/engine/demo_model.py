@@ -42,9 +42,9 @@ _CHAT_TEMPLATE = (
 
 
 def default_demo_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the model is kept between runs: ``$XDG_CACHE_HOME`` or ``~/.cache``, then ``autotune/models``."""
+    """Where the model is kept between runs: ``$XDG_CACHE_HOME`` or ``~/.cache``, then ``vllm-autotune/models``."""
     cache = environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(cache).absolute() / "autotune" / "models" / DEMO_MODEL_NAME
+    return Path(cache).absolute() / "vllm-autotune" / "models" / DEMO_MODEL_NAME
 
 
 def write_demo_model(folder: Path) -> Path:
@@ -57,15 +57,11 @@ def write_demo_model(folder: Path) -> Path:
     if _is_complete(folder):
         return folder
     if folder.exists() and not _is_ours_or_empty(folder):
-        raise UsageError(
-            f"{folder} holds something else than the demonstration model.\nName an empty or new folder."
-        )
+        raise UsageError(f"{folder} holds something else than the demonstration model.\nName an empty or new folder.")
     try:
         _replace(folder)
     except OSError as error:
-        raise EnvironmentFault(
-            f"Cannot write the demonstration model to {folder}: {error.strerror}."
-        ) from error
+        raise EnvironmentFault(f"Cannot write the demonstration model to {folder}: {error.strerror}.") from error
     return folder
 
 

@@ -127,5 +127,5 @@ write_demo_model(Path({str(target)!r}))
 
 
 def test_the_cache_folder_follows_the_environment() -> None:
-    assert default_demo_folder({"XDG_CACHE_HOME": "/x"}) == Path("/x/autotune/models") / DEMO_MODEL_NAME
-    assert default_demo_folder({}) == Path.home() / ".cache/autotune/models" / DEMO_MODEL_NAME
+    assert default_demo_folder({"XDG_CACHE_HOME": "/x"}) == Path("/x/vllm-autotune/models") / DEMO_MODEL_NAME
+    assert default_demo_folder({}) == Path.home() / ".cache/vllm-autotune/models" / DEMO_MODEL_NAME
