@@ -58,6 +58,14 @@ def run(
             help="Flag for every engine, such as --vllm-arg=--dtype=half.",
         ),
     ] = None,
+    allow_unverified_precision: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-unverified-precision",
+            envvar="AUTOTUNE_ALLOW_UNVERIFIED_PRECISION",
+            help="Search values that change what the model computes, though quality is not measured.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")] = False,
 ) -> None:
     """Find the best vLLM launch configuration for this machine, prove it and write it to OUT/best."""
@@ -81,6 +89,7 @@ def run(
         "sampler": sampler,
         "vllm_python": vllm_python,
         "vllm_arg": vllm_arg,
+        "allow_unverified_precision": allow_unverified_precision,
     }
     print_result(run_study(resolve_settings(given)), as_json=json)
 

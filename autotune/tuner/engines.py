@@ -6,13 +6,15 @@
 A boot that fails is recorded with its class and raises ``BootFailed``; its cost is charged all the same.
 """
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from autotune.engine.boot import Engine, boot
+from autotune.engine.boot import BootHooks, boot
+from autotune.engine.engine import Engine
 from autotune.engine.failures import Failure
 from autotune.engine.types import BootFailed, BootKind, BootReport, EngineSpec
 from autotune.report.progress import RunProgress
@@ -61,7 +63,7 @@ class Engines:
         boot_id, spec = self._write_down(config, role, trial, kind)
         started = self._clock()
         try:
-            engine = boot(spec, kind=kind, on_phase=self._progress.now, stop_requested=self._stop)
+            engine = boot(spec, hooks=self._hooks(config))
         except BootFailed as error:
             self._record_failure(boot_id, error.failure, error.boot_s)
             self._budget.charge_boot(self._clock() - started)
@@ -106,15 +108,21 @@ class Engines:
         )
         return boot_id, spec
 
+    def _hooks(self, config: LaunchConfig) -> BootHooks:
+        return BootHooks(
+            on_phase=lambda phase, elapsed_s: self._progress.now(f"booting ({phase}, {elapsed_s:.0f} s): {config}"),
+            stop_requested=self._stop,
+        )
+
     def _record_ready(self, boot_id: int, report: BootReport) -> None:
-        facts = {k: v for k, v in asdict(report).items() if k not in ("phases_s", "kind", "boot_s")}
+        facts = json.loads(json.dumps(asdict(report), default=str))
         self._session.store.update_boot(
             boot_id,
             status="ready",
             kind=report.kind,
             boot_s=report.boot_s,
             phases_s=dict(report.phases_s),
-            facts=facts,
+            facts={k: v for k, v in facts.items() if k not in ("phases_s", "kind", "boot_s")},
         )
 
     def _record_failure(self, boot_id: int, failure: Failure, boot_s: float) -> None:

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from autotune.engine.boot import Engine
+from autotune.engine.engine import Engine
 from autotune.engine.metrics import EngineMetrics
-from autotune.load.measure import check_counts, measure
+from autotune.load.checks import check_counts
+from autotune.load.measure import measure
 from autotune.load.types import LoadSpec, Measurement, ServerCounters, Target
 from autotune.tuner.plan import Plan
 
@@ -41,7 +42,7 @@ def take_point(
     started = clock()
     before = _counters(engine.metrics())
     measurement = measure(
-        Target(engine.base_url, engine.model),
+        Target(engine.base_url, engine.model_name),
         plan.workload,
         load_spec(plan),
         seed=seed,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from autotune.engine.flags import FlagTable, read_flags
+from autotune.engine.flags import FlagTable, load_flags
 from autotune.engine.install import VllmInstall, resolve_install
 from autotune.errors import UsageError
 from autotune.host.detect import read_host
@@ -16,6 +16,7 @@ from autotune.tuner.fixed_flags import parse_fixed
 from autotune.tuner.folder import StudyFolder
 from autotune.tuner.models import ModelChoice, choose_model
 from autotune.tuner.plan import Plan, study_name
+from autotune.tuner.precision import at_own_precision
 from autotune.tuner.settings import RunSettings
 from autotune.workload.load import load_workload
 from autotune.workload.types import Workload, scaled
@@ -72,7 +73,7 @@ def vllm_facts(install: VllmInstall, table: FlagTable) -> VllmFacts:
     """The installed vLLM as the space room sees it."""
     return VllmFacts(
         version=install.version,
-        flags={flag.name.removeprefix("--"): flag.choices or None for flag in table.flags.values()},
+        flags={flag.name: flag.choices or None for flag in table.flags},
         known=bool(table.flags),
     )
 
@@ -89,15 +90,16 @@ def _space(
 ) -> SearchSpace:
     facts = device_facts(device, host)
     file, because = choose_space(facts, settings.space)
-    return cut_space(
+    space = cut_space(
         file,
         facts,
-        vllm_facts(install, read_flags(install)),
+        vllm_facts(install, load_flags(install)),
         model.facts,
         workload_max_len=workload.max_len_needed or None,
         overrides=parse_fixed(settings.vllm_args),
         chosen_because=because,
     )
+    return space if settings.allow_unverified_precision else at_own_precision(space)
 
 
 def _demo_remark(model: ModelChoice) -> str | None:

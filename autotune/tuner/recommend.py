@@ -9,6 +9,7 @@ from autotune.space.config import LaunchConfig
 from autotune.store.recommendation import Interval, Provenance, Recommendation, Verdict
 from autotune.tuner.finals import Entrant
 from autotune.tuner.plan import Plan
+from autotune.tuner.precision import changed_precision
 
 UNIT = "tok/s"
 
@@ -30,7 +31,7 @@ def recommend(
         baseline=_absolute(base, own),
         best=_absolute(best or base, own),
         gain=Interval(best.gain, best.low, best.high) if best and base else None,
-        reasons=tuple(_reasons(result, winner, baseline, finalists)),
+        reasons=(*_reasons(result, winner, baseline, finalists), *_speed_only(plan, winner)),
         boot_s=boot_s,
         provenance=provenance(plan),
     )
@@ -64,6 +65,14 @@ def entrant(plan: Plan, config: LaunchConfig) -> Entrant:
 def _only_changes(plan: Plan, config: LaunchConfig) -> LaunchConfig:
     changed = config.differences(plan.space.fixed)
     return LaunchConfig.of({name: new for name, (_, new) in changed.items() if new is not None})
+
+
+def _speed_only(plan: Plan, winner: Entrant | None) -> list[str]:
+    """A winner that computes something else than the model as published says so."""
+    names = changed_precision(plan.space, winner.config) if winner else ()
+    if not names:
+        return []
+    return [f"Speed only: {', '.join(names)} changes what the model computes, and quality was not measured."]
 
 
 def _verdict(winner: Entrant | None, baseline: Entrant | None) -> Verdict:

@@ -43,6 +43,7 @@ class RunSettings:
     sampler: str = "auto"
     vllm_python: Path | None = None
     vllm_args: tuple[str, ...] = ()
+    allow_unverified_precision: bool = False
 
 
 class _File(BaseModel):
@@ -65,6 +66,7 @@ class _File(BaseModel):
     sampler: str | None = None
     vllm_python: str | None = None
     vllm_arg: list[str] | None = None
+    allow_unverified_precision: bool | None = None
 
 
 def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> RunSettings:
@@ -89,6 +91,7 @@ def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> Ru
         sampler=_one_of("sampler", values.get("sampler", "auto"), SAMPLERS),
         vllm_python=_path(values.get("vllm_python")),
         vllm_args=tuple(values.get("vllm_arg", ())),
+        allow_unverified_precision=bool(values.get("allow_unverified_precision", False)),
     )
     return settings
 

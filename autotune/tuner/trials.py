@@ -15,6 +15,7 @@ from autotune.tuner.judge import Judge
 from autotune.tuner.plan import Plan
 from autotune.tuner.points import Point, take_point
 from autotune.tuner.stop import StopFlag
+from autotune.tuner.watch import Watch
 
 BASELINE_BLOCKS = 3
 
@@ -59,25 +60,34 @@ class TrialRunner:
                 suggestion.config, role="baseline" if baseline else "trial", trial=suggestion.trial, kind=kind
             ) as running:
                 self._judge.success()
-                points = [self.point(running, self._seeds()) for _ in range(BASELINE_BLOCKS if baseline else 1)]
+                points = [self._trial_point(running) for _ in range(BASELINE_BLOCKS if baseline else 1)]
             return _outcome(points, self._clock() - started), running.boot_s
         except BootFailed as error:
             return self._judge.outcome(error.failure, self._clock() - started), error.boot_s
         except EngineFailed as error:
             return self._judge.outcome(error.failure, self._clock() - started), None
 
-    def point(self, running: Running, seed: int) -> Point:
-        """Measure once and write it down; raises ``EngineFailed`` where the engine died or hung under the load."""
+    def _trial_point(self, running: Running) -> Point:
+        seed = self._seeds()
+        return self.point(running, seed, f"trial-{seed}")
+
+    def point(self, running: Running, seed: int, prompts: str) -> Point:
+        """Measure once and write it down; equal ``prompts`` mean equal prompts.
+
+        Raises ``EngineFailed`` where the engine died or hung under the load, ``Interrupted`` on request.
+        """
         self._stop.check()
-        point = take_point(
-            running.engine,
-            self._plan,
-            seed=seed,
-            point_id=f"{running.boot_id}-{seed}",
-            stop=lambda: "stopped on request" if self._stop() else running.engine.watchdog(),
-            clock=self._clock,
-        )
+        with Watch(running.engine).running() as watch:
+            point = take_point(
+                running.engine,
+                self._plan,
+                seed=seed,
+                point_id=prompts,
+                stop=lambda: self._reason_to_stop(watch),
+                clock=self._clock,
+            )
         self._stop.check()
+        self._budget.charge_point(point.duration_s)
         self._store.add_point(
             running.boot_id,
             prompt_seed=seed,
@@ -86,11 +96,16 @@ class TrialRunner:
             measurement=point.measurement.to_json(),
             duration_s=point.duration_s,
         )
-        self._budget.charge_point(point.duration_s)
-        if failure := running.engine.failure():
+        failure = watch.failure or running.engine.failure()
+        if failure:
             self._engines.record_failure(running.boot_id, failure)
             raise EngineFailed(failure)
         return point
+
+    def _reason_to_stop(self, watch: Watch) -> str | None:
+        if self._stop():
+            return "stopped on request"
+        return str(watch.failure) if watch.failure else None
 
 
 def _outcome(points: list[Point], cost_s: float) -> Outcome:

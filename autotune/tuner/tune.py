@@ -15,7 +15,7 @@ from autotune.report.progress import RunProgress, TrialLine
 from autotune.search.budget import Budget
 from autotune.search.domain import Domain
 from autotune.search.noise import NoiseFloor, noise_floor
-from autotune.search.samplers import make_sampler
+from autotune.search.samplers import RandomSampler, Sampler, TpeSampler
 from autotune.search.study import StudySearcher, open_study
 from autotune.search.types import Observation, Outcome, Suggestion
 from autotune.store.models import BootRow, RunRow
@@ -162,12 +162,16 @@ def _searcher(plan: Plan) -> StudySearcher:
     return StudySearcher(
         study,
         domain,
-        make_sampler(plan.settings.sampler, domain, "maximize"),
+        _sampler(plan.settings.sampler, domain),
         seed=plan.settings.seed,
         seeds=[("seed", seed) for seed in plan.space.seeds],
         effective=plan.space.effective,
         feasible=RulePredictor(plan.space, domain),
     )
+
+
+def _sampler(name: str, domain: Domain) -> Sampler:
+    return RandomSampler(domain) if name == "random" else TpeSampler(domain, "maximize")
 
 
 def _budget(plan: Plan, session: Session, record: RunRow | None, trials_done: int) -> Budget:
