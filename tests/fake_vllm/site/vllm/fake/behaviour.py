@@ -171,7 +171,12 @@ def matches(value: object, wanted: object) -> bool:
 
 
 def _draw(rule: Mapping[str, Any], flags: Mapping[str, object], seed: int) -> float:
-    return random.Random(f"{seed} {json.dumps(rule, sort_keys=True)} {sorted(flags.items())}").random()
+    return random.Random(f"{seed} {json.dumps(rule, sort_keys=True)} {identity(flags)}").random()
+
+
+def identity(flags: Mapping[str, object]) -> str:
+    """What tells this boot from others, for drawing lots: all flags but the port."""
+    return str(sorted((name, str(value)) for name, value in flags.items() if name != "port"))
 
 
 def _count(rule: Mapping[str, Any]) -> int:

@@ -1,5 +1,6 @@
 """Dies as vLLM dies: the same words from the same process in the same order, and the same exit code."""
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -46,6 +47,8 @@ def break_api(settings: Settings | None, breakage: Breakage) -> NoReturn:
     if breakage.process == "exit":
         os._exit(int(text))
     plain("\n".join((*breakage.before, traceback(text))))
+    for child in multiprocessing.active_children():
+        child.kill()
     sys.exit(1)
 
 

@@ -13,6 +13,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
+from vllm.fake.behaviour import identity
 from vllm.fake.breaking import break_core
 from vllm.fake.failures import BREAKAGES
 from vllm.fake.language import Model
@@ -23,6 +24,8 @@ from vllm.fake.process import set_title, sleep_forever
 from vllm.fake.settings import Settings
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Request, Scheduler, SchedulerOutput, config_for
+
+MAKE_UP_S = 0.5
 
 
 def run_core(conn: Connection, settings: Settings) -> None:
@@ -54,9 +57,7 @@ class Core:
         self.made = 0
         self.scheduler = _scheduler(settings)
         self.model = Model(settings.vocab, self.behaviour.precision_noise, self.behaviour.garbage)
-        self.random = random.Random(
-            f"{self.behaviour.seed} {settings.served_names} {sorted(map(str, settings.flags.items()))}"
-        )
+        self.random = random.Random(f"{self.behaviour.seed} {identity(settings.flags)}")
         boot_luck = self.random.lognormvariate(0, self.behaviour.boot_noise)
         self.factor = step_factor(self.behaviour.perf, settings.flags) * boot_luck * self.behaviour.time_scale
 
@@ -65,9 +66,13 @@ class Core:
         self.conn.send(("ready",))
         end = time.monotonic()
         while True:
+            if not self.scheduler.has_requests():
+                self._receive()
+                end = time.monotonic()
             self._receive()
             step = self.scheduler.schedule()
-            end = max(end, time.monotonic()) + self._cost(step)
+            # A step that ended late is made up for, so that a busy machine does not change the throughput.
+            end = max(end, time.monotonic() - MAKE_UP_S) + self._cost(step)
             time.sleep(max(0.0, end - time.monotonic()))
             self._send(("step", self._produce(step), self._stats(step)))
             self._misbehave()

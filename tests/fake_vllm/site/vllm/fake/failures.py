@@ -154,8 +154,8 @@ BREAKAGES: dict[str, Breakage] = {
         "core",
         "ValueError: To serve at least one request with the model's max seq len ({model_len}), ({needed_gib:.2f} GiB "
         "KV cache is needed, which is larger than the available KV cache memory ({kv_gib:.2f} GiB). Based on the "
-        "available memory, the estimated maximum model length is {kv_tokens}. Try increasing `gpu_memory_utilization` or "
-        "decreasing `max_model_len` when initializing the engine.",
+        "available memory, the estimated maximum model length is {kv_tokens}. Try increasing "
+        "`gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.",
     ),
     "unsupported_by_backend": Breakage(
         "profile", "worker", "ValueError: No common block size for {block_size} (FLASH_ATTN: [MultipleOf(16)])."
@@ -180,11 +180,11 @@ BREAKAGES: dict[str, Breakage] = {
     "gpu_fault": Breakage(
         "graphs", "core", "torch.AcceleratorError: CUDA error: an illegal memory access was encountered"
     ),
-    "ulimit": Breakage("server", "core", "OSError: [Errno 24] Too many open files"),
+    "ulimit": Breakage("server", "api", "OSError: [Errno 24] Too many open files"),
     "unknown": Breakage("profile", "core", "RuntimeError: the flux capacitor is not aligned"),
     "killed": Breakage("weights", "kill_api", ""),
     "exited": Breakage("server", "exit", "0"),
-    "exited.nonzero": Breakage("profile", "exit", "7"),
+    "exited.nonzero": Breakage("config", "exit", "7"),
     "oom_runtime": Breakage("serving", "core", OOM),
     "gpu_fault.runtime": Breakage(
         "serving", "core", "torch.AcceleratorError: CUDA error: an illegal memory access was encountered"

@@ -9,6 +9,7 @@ from typing import Any
 
 from vllm.config.model import NEED_CHECKPOINT, QUANTIZATION_METHODS
 from vllm.config.scheduler import problem
+from vllm.engine.arg_utils import make_arg_parser
 from vllm.fake.behaviour import Behaviour, load
 
 HALF_SIZE = ("fp8", "fp8_e4m3", "fp8_e5m2", "int8_per_token_head", "fp8_per_token_head")
@@ -89,8 +90,8 @@ def resolve(args: argparse.Namespace, environ: Mapping[str, str]) -> Settings:
         raise ConfigError("SchedulerConfig", message)
     flags |= {"max-num-seqs": seqs, "max-num-batched-tokens": batched, "max-model-len": model_len}
     behaviour = load(flags, environ)
-    for name in behaviour.ignored_flags:
-        flags.pop(name, None)
+    usual = flags_of(make_arg_parser(serve_command=False).parse_args([]))
+    flags |= {name: usual[name] for name in behaviour.ignored_flags}
     return _sized(flags, behaviour, config, model_len, seqs, batched)
 
 
