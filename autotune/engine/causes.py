@@ -86,6 +86,8 @@ _NO_CAUSE = re.compile(
     r"|ZMQError: (?:Context was terminated|Socket operation)|HeartbeatMonitor|TCPStore.*recvValue failed"
     r"|ERR_RemoteClose|Aborting process due to"
 )
+# A boot that fails in code from these folders, for no reason that is known, runs a stale or broken cache.
+_COMPILE_CACHE = re.compile("torch_aot_compile|torch_compile_cache|inductor_cache|standalone_compile")
 _REQUEST_SOURCES = re.compile(
     r"serving\w*\.py|api_router\.py|error_response\.py|protocol\.py|chat_utils\.py|preprocess\.py"
 )
@@ -307,6 +309,12 @@ class CauseFinder:
 
     def _look_up(self, stream: _Stream, block: list[LogLine], message: str, *, may_be_unknown: bool) -> None:
         cls, at = _match(message)
+        if (
+            cls in (None, "compile_failed")
+            and not self._reader.ready
+            and any(map(_COMPILE_CACHE.search, stream.frames))
+        ):
+            cls = "cache_poisoned"
         engine_side = not self._reader.ready or bool(_ENGINE_PROCESS.match(block[0].process or ""))
         if cls and not engine_side and cls not in _ENGINE_CAUSES:
             return

@@ -156,6 +156,12 @@ _CONFIGURATION: tuple[tuple[str, Consequence, str, str], ...] = (
         "--max-model-len is longer than the model supports",
         "Lower --max-model-len, or scale positions with --hf-overrides (rope_parameters, max_position_embeddings)",
     ),
+    (
+        "not_enough_gpus",
+        _P,
+        "The configuration needs more GPUs than vLLM can see",
+        "Lower --tensor-parallel-size (or pipeline, data), or check CUDA_VISIBLE_DEVICES",
+    ),
     ("unsupported_on_gpu", _P, "This GPU cannot run it", "Leave the value out on this GPU; nothing else changes that"),
     (
         "unsupported_quantization",

@@ -5,7 +5,7 @@ from autotune.engine.patterns._pattern import OOM, rows
 MEMORY = (
     *rows(
         "kv_cache_too_small",
-        ("to serve at least one request", r"to serve at least one request with the model'?s'? max seq len"),
+        ("to serve at least one request", r"to serve at least one request with the model\S* max seq len"),
         (
             "is larger than the maximum number of tokens",
             r"max seq len \(\d+\) is larger than the maximum number of tokens that can be stored in KV cache",
