@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from autotune.engine.flag_reader import Flag
 from autotune.engine.flags import FlagTable, load_flags
 from autotune.engine.install import VllmInstall, resolve_install
 from autotune.errors import UsageError
@@ -73,9 +74,13 @@ def vllm_facts(install: VllmInstall, table: FlagTable) -> VllmFacts:
     """The installed vLLM as the space room sees it."""
     return VllmFacts(
         version=install.version,
-        flags={flag.name: flag.choices or None for flag in table.flags},
+        flags={flag.name: _choices(flag) for flag in table.flags},
         known=bool(table.flags),
     )
+
+
+def _choices(flag: Flag) -> tuple[str, ...] | None:
+    return None if flag.choices is None else tuple(str(choice) for choice in flag.choices)
 
 
 def _workload(settings: RunSettings, model: ModelChoice, device: Device) -> tuple[Workload, str | None]:
