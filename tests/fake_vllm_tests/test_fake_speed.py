@@ -57,7 +57,7 @@ def test_throughput_is_what_the_model_says(python: Path, flags: tuple, seqs: int
     config = {"max-num-seqs": seqs, "max-num-batched-tokens": tokens, **extra}
     expected = steady_output_tps(Perf(**PERF), config, CLIENTS, PROMPT, OUTPUT, kv_tokens=10**6)
     with serve(python, *flags, "--no-enable-prefix-caching") as server:
-        assert closed_loop_tps(server) == pytest.approx(expected, rel=0.15)
+        assert closed_loop_tps(server) == pytest.approx(expected, rel=0.2)
 
 
 def test_the_model_has_its_best_value_at_the_knee() -> None:
@@ -87,5 +87,5 @@ def test_noise_is_drawn_from_the_seed(python: Path) -> None:
     for name in ("a", "a", "b"):
         with serve(python, "--max-num-seqs", "4", "--served-model-name", name) as server:
             rates.append(closed_loop_tps(server, clients=4))
-    assert rates[0] == pytest.approx(rates[1], rel=0.15)
-    assert rates[2] != pytest.approx(rates[0], rel=0.15)
+    assert rates[0] == pytest.approx(rates[1], rel=0.2)
+    assert rates[2] != pytest.approx(rates[0], rel=0.2)

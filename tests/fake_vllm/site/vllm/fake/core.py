@@ -25,7 +25,7 @@ from vllm.fake.settings import Settings
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Request, Scheduler, SchedulerOutput, config_for
 
-MAKE_UP_S = 0.5
+MAKE_UP_S = 0.1
 
 
 def run_core(conn: Connection, settings: Settings) -> None:
