@@ -50,6 +50,9 @@ class Sampler(Protocol):
 
     def propose(self, context: Context) -> Proposal | None: ...
 
+    def estimates(self, history: Sequence[Observation]) -> Sequence[float] | None:
+        """A score per observation, larger is better, for choosing finalists; None: only the numbers count."""
+
 
 class RandomSampler:
     """Uniform over the allowed assignments."""
@@ -62,6 +65,9 @@ class RandomSampler:
         draws = max(TRIES, 4 * min(self._domain.size, 5000))
         drawn = (self._domain.sample(context.rng) for _ in range(draws))
         return next((Proposal(a) for a in drawn if context.allowed(a, "own")), None)
+
+    def estimates(self, history: Sequence[Observation]) -> None:
+        """See ``Sampler.estimates``."""
 
 
 class TpeSampler:
@@ -84,6 +90,9 @@ class TpeSampler:
             if context.allowed(assignment, "own"):
                 return Proposal(assignment)
         return RandomSampler(self._domain).propose(context)
+
+    def estimates(self, history: Sequence[Observation]) -> None:
+        """See ``Sampler.estimates``."""
 
     def _shadow(self, history: Sequence[Observation], seed: int) -> optuna.Study:
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=self._start_up)

@@ -107,12 +107,16 @@ class StudySearcher:
         return [observation for t in trials if (observation := _observation(t)) is not None]
 
     def finalists(self, count: int, slo_margin: float = 0.0) -> list[Observation]:
-        """The best measured trials that meet every SLO with ``slo_margin`` to spare, best first.
+        """The best own boots that meet every SLO with ``slo_margin`` to spare, best first; never the baseline.
 
-        Ordered by the pessimistic end of each value (one standard error). The baseline is not among them.
+        Ordered by the sampler's estimate where it has one (it has seen the neighbours of a lucky number),
+        else by the pessimistic end of each value (one standard error).
         """
-        ready = [o for o in self.history() if o.suggestion.origin != "baseline" and _safe(o.outcome, slo_margin)]
-        return sorted(ready, key=self._pessimistic)[:count]
+        history = self.history()
+        estimates = self._sampler.estimates(history)
+        scores = estimates if estimates is not None else [self._pessimistic(o) for o in history]
+        ready = [(s, i) for i, (s, o) in enumerate(zip(scores, history, strict=True)) if _candidate(o, slo_margin)]
+        return [history[i] for _, i in sorted(ready, key=lambda pair: -pair[0])[:count]]
 
     def baseline(self) -> Observation | None:
         """What vLLM's own defaults gave, once told."""
@@ -193,7 +197,7 @@ class StudySearcher:
 
     def _pessimistic(self, observation: Observation) -> float:
         value, error = observation.outcome.value or 0.0, observation.outcome.value_se or 0.0
-        return -(value - error) if self.direction == "maximize" else value + error
+        return value - error if self.direction == "maximize" else -(value + error)
 
 
 def _unused_sampler() -> optuna.samplers.BaseSampler:
@@ -201,8 +205,10 @@ def _unused_sampler() -> optuna.samplers.BaseSampler:
     return optuna.samplers.RandomSampler(seed=0)
 
 
-def _safe(outcome: Outcome, slo_margin: float) -> bool:
-    return outcome.status == "measured" and all(v <= -slo_margin for v in outcome.violations.values())
+def _candidate(observation: Observation, slo_margin: float) -> bool:
+    outcome, suggestion = observation.outcome, observation.suggestion
+    own = suggestion.fidelity == "own" and suggestion.origin != "baseline" and outcome.status == "measured"
+    return own and all(v <= -slo_margin for v in outcome.violations.values())
 
 
 def _attributes(suggestion: Suggestion) -> dict[str, Any]:

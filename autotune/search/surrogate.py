@@ -29,7 +29,7 @@ from autotune.search.domain import Codes, Domain
 from autotune.search.gp import Axes, Fit, fit
 from autotune.search.roofline import RooflinePrior
 from autotune.search.samplers import Context, Proposal
-from autotune.search.types import Direction, Fidelity, Observation
+from autotune.search.types import Assignment, Direction, Fidelity, Observation
 
 Array = NDArray[np.float64]
 COMPILE_FLAGS = (
@@ -96,6 +96,11 @@ class SurrogateSampler:
         _, fidelity, row, _ = chosen
         return Proposal(self._domain.assigned(row), fidelity, model.expected(row))
 
+    def estimates(self, history: Sequence[Observation]) -> Sequence[float]:
+        """Posterior mean of the log objective per observation (signed, larger is better)."""
+        model = Model(self._domain, history, self._sign, self._prior, self._tuning)
+        return [float(x) for x in model.means([o.suggestion.assignment for o in history])]
+
     def _search(self, context: Context, model: "Model", costs: "Costs") -> "Scored | None":
         """The own boot of best value per second: draws, then climbing from the best of them."""
         pool = np.concatenate([self._domain.draw(context.rng, self._tuning.draws), model.measured_rows()])
@@ -156,6 +161,11 @@ class Model:
     def measured_rows(self) -> Codes:
         """Codes of everything measured."""
         return np.asarray(self._tried[~self._crashed])
+
+    def means(self, assignments: Sequence[Assignment]) -> Array:
+        """Posterior mean of the signed log objective."""
+        rows = np.array([self._domain.row(a) for a in assignments], dtype=np.int64)
+        return self._predict(rows.reshape(len(assignments), len(self._domain.axes)))[0]
 
     def expected(self, row: Codes) -> float | None:
         """Expected objective, in its unit."""
