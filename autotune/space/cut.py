@@ -136,10 +136,10 @@ def _value_refused(name: str, entry: ValueEntry, written_at: str | None, place: 
 
 def _not_a_choice(name: str, value: FlagValue, vllm: VllmFacts) -> str | None:
     choices = vllm.flags.get(name) if vllm.known else None
-    if not choices or isinstance(value, bool) or str(value) in choices:
+    shown = [str(choice) for choice in choices or ()]
+    if not shown or isinstance(value, bool) or str(value) in shown:
         return None
-    shown = ", ".join(choices)
-    return f"vLLM {vllm.version} does not take --{name} {value}; it takes {shown}"
+    return f"vLLM {vllm.version} does not take --{name} {value}; it takes {', '.join(shown)}"
 
 
 def _model_refuses(name: str, value: FlagValue, model: ModelFacts) -> str | None:

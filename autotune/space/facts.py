@@ -33,12 +33,12 @@ class DeviceFacts:
 class VllmFacts:
     """What the installed vLLM accepts.
 
-    ``flags`` maps every flag (full name, no dashes) to the choices that its parser allows, or None where
-    any value passes. ``defaults`` holds the defaults that its source states. With ``known`` false the
+    ``flags`` maps every flag (full name, no dashes) to the choices that it allows, or None where others may
+    pass too. ``defaults`` holds the defaults that its source states. With ``known`` false the
     flags could not be read, and nothing is dropped on their account.
     """
 
     version: str
-    flags: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
+    flags: Mapping[str, tuple[str | int, ...] | None] = field(default_factory=dict)
     known: bool = True
     defaults: Mapping[str, FlagValue] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from autotune.errors import UsageError
 from autotune.space.files import space_files
 from autotune.space.problems import as_usage_error, suggestion
-from autotune.space.schema import Fixed, Match, ParameterEntry, SpaceFile
+from autotune.space.schema import Fixed, Match, ParameterEntry, Seed, SpaceFile
 from autotune.space.yaml_lines import Document, read_document
 
 _FORMS = ("values", "low", "high", "step", "log2")
@@ -50,8 +50,8 @@ def _load(path: Path, base: SpaceFile | None, chain: tuple[Path, ...]) -> SpaceF
     document = read_document(path)
     parent = _parent(document, (*chain, path.resolve()))
     content = dict(document.content)
-    own = content.get("parameters", {} if parent else None)
-    if own is None:
+    own = content.get("parameters") or {}
+    if not own and not parent:
         raise UsageError(f"{document.at(('parameters',))}: the file has no parameters to search")
     if isinstance(own, dict):
         content["parameters"] = _merged(own, parent, base)
@@ -123,9 +123,10 @@ def _complete(file: SpaceFile, document: Document, parent: SpaceFile | None, bas
     return merged.with_origin({**(parent.origin if parent else {}), **lines})
 
 
-def _other_seeds(parent: SpaceFile, file: SpaceFile) -> list[Any]:
+def _other_seeds(parent: SpaceFile, file: SpaceFile) -> list[Seed]:
+    """The inherited seeds that the file neither replaces nor makes impossible by an omission."""
     names = {seed.name for seed in file.seeds}
-    return [seed for seed in parent.seeds if seed.name not in names]
+    return [s for s in parent.seeds if s.name not in names and not set(s.flags) & set(file.omit)]
 
 
 def _fixed(source: SpaceFile | None, file: SpaceFile) -> Fixed:

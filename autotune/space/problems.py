@@ -15,9 +15,8 @@ _EXPECTED = {
     "bool_type": "true or false",
     "int_type": "a whole number",
     "float_type": "a number",
+    "finite_number": "a finite number",
     "list_type": "a list",
-    "tuple_type": "two numbers, such as [70, 90]",
-    "missing_argument": "two numbers, such as [70, 90]",
     "dict_type": "a mapping",
     "model_type": "a mapping",
     "string_type": "a text (in quotation marks, if it looks like a number)",
@@ -62,6 +61,8 @@ def _said(document: Document, place: Place, item: Any) -> str:
         return f"unknown key {str(place[-1])!r} in {section}{suggestion(str(place[-1]), _keys(model))}"
     if kind == "missing":
         return f"{where or 'the file'} has no key {str(item['loc'][-1])!r}"
+    if kind == "value_error" and str(item["ctx"]["error"]).startswith("cannot"):
+        return f"{where} {item['ctx']['error']}"
     prefix = f"{where}: " if where else ""
     if kind == "value_error":
         return prefix + str(item["ctx"]["error"]) + _found(item["input"], kind)
@@ -71,8 +72,8 @@ def _said(document: Document, place: Place, item: Any) -> str:
 def _expected(item: Any) -> str:
     if item["type"] == "literal_error":
         return str(item["ctx"]["expected"])
-    if item["loc"] and item["loc"][-1] in ("bool", "int", "float", "str") and "low" not in item["loc"]:
-        return _CHOICE
+    if item["loc"][-1] in ("bool", "int", "float", "str"):
+        return "a number" if item["loc"][-2] in ("low", "high", "step") else _CHOICE
     return _EXPECTED.get(item["type"], str(item["msg"]))
 
 

@@ -25,7 +25,7 @@ short spellings are brought to the long ones before the models see them, so that
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import (
@@ -39,7 +39,6 @@ from pydantic import (
     StrictFloat,
     StrictInt,
     StrictStr,
-    field_validator,
     model_validator,
 )
 
@@ -53,7 +52,7 @@ _FLAG = re.compile(r"[a-z][a-z0-9-]*")
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 _STEPS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _NOT_SEARCHED = {
-    "max-model-len": "it is fixed from the workload's need, not searched",
+    "max-model-len": "it is fixed from the workload's need",
     "host": "the tuner chooses the address",
     "port": "the tuner chooses the port",
     "model": "the model is an argument of the run",
@@ -105,7 +104,7 @@ Names = Annotated[list[StrictStr], BeforeValidator(_listed), Field(min_length=1)
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
 
 
 class ModelCondition(_Strict):
@@ -211,7 +210,29 @@ def _twice(entries: list[ValueEntry]) -> str | None:
 
 
 def _as_parameter(item: object) -> object:
+    if not isinstance(item, list | dict | ParameterEntry):
+        raise ValueError("expected a list of values or a mapping")
     return {"values": item} if isinstance(item, list) else item
+
+
+def _check_searchable(name: str) -> str:
+    if name in _NOT_SEARCHED:
+        raise ValueError(f"cannot be searched: {_NOT_SEARCHED[name]}")
+    return _check_flag(name)
+
+
+def _check_rule(text: str) -> str:
+    parse_rule(text)
+    return text
+
+
+def _check_pair(value: object) -> object:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError("expected two numbers, such as [70, 90]")
+    return value
+
+
+SearchedFlag = Annotated[StrictStr, AfterValidator(_check_searchable)]
 
 
 class Seed(_Strict):
@@ -234,7 +255,7 @@ class Match(_Strict):
 
     kind: Literal["cuda", "cpu"]
     names: list[StrictStr] = Field(default_factory=list)
-    memory_gib: tuple[float, float] | None = None
+    memory_gib: Annotated[tuple[float, float], BeforeValidator(_check_pair)] | None = None
     compute_capability: Annotated[StrictStr, Field(pattern=r"^\d+\.\d+$")] | None = None
 
     @property
@@ -254,31 +275,13 @@ class SpaceFile(_Strict):
     description: StrictStr = ""
     extends: StrictStr | None = None
     match: Match | None = None
-    parameters: dict[Flag, Annotated[ParameterEntry, BeforeValidator(_as_parameter)]]
+    parameters: dict[SearchedFlag, Annotated[ParameterEntry, BeforeValidator(_as_parameter)]]
     omit: dict[Flag, StrictStr] = Field(default_factory=dict)
-    rules: list[StrictStr] = Field(default_factory=list)
+    rules: list[Annotated[StrictStr, AfterValidator(_check_rule)]] = Field(default_factory=list)
     seeds: list[Seed] = Field(default_factory=list)
     fixed: Fixed = Field(default_factory=Fixed)
 
     _origin: Mapping[str, str] = PrivateAttr(default_factory=dict)
-
-    @field_validator("parameters")
-    @classmethod
-    def _searchable(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for name, reason in _NOT_SEARCHED.items():
-            if name in value:
-                raise ValueError(f"{name} cannot be a parameter: {reason}")
-        return value
-
-    @field_validator("rules")
-    @classmethod
-    def _rules_parse(cls, value: list[str]) -> list[str]:
-        for rule in value:
-            try:
-                parse_rule(rule)
-            except ValueError as error:
-                raise ValueError(f"{rule!r}: {error}") from error
-        return value
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:

@@ -16,6 +16,7 @@ from autotune.errors import UsageError
 Place = tuple[str | int, ...]
 
 _TOO_LARGE = 1_000_000
+_TOO_MANY = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ def read_document(path: Path) -> Document:
         raise UsageError(f"{path}:{line}: not YAML: {error.problem or error}") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise UsageError(f"{path}: nested too deeply to be a space file") from error
     if not isinstance(node, yaml.MappingNode):
         found = "nothing" if node is None else f"a {node.tag.rsplit(':', 1)[-1]}"
         raise UsageError(f"{path}:1: expected a mapping with the key 'parameters', found {found}")
@@ -99,6 +102,8 @@ class _Reader:
     def _value(self, node: yaml.Node, place: Place) -> Any:
         if id(node) in self._open:
             raise UsageError(f"{self._path}:{node.start_mark.line + 1}: an alias that contains itself")
+        if len(self.lines) > _TOO_MANY:
+            raise UsageError(f"{self._path}: more than {_TOO_MANY} values; a space file is far smaller")
         self._open.add(id(node))
         try:
             return self._plain(node, place)
