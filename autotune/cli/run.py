@@ -33,6 +33,10 @@ def run(
     trials: Annotated[
         int | None, typer.Option(envvar="AUTOTUNE_TRIALS", help="Stop the search after this many trials.")
     ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(envvar="AUTOTUNE_WINDOW", help="Shortest scored window of a point (default: 10s, on a CPU 5s)."),
+    ] = None,
     storage: Annotated[
         str | None,
         typer.Option(envvar="AUTOTUNE_STORAGE", help="SQLAlchemy URL (default: SQLite in the study's folder)."),
@@ -82,6 +86,7 @@ def run(
         "space": space,
         "budget": budget,
         "trials": trials,
+        "window": window,
         "storage": storage,
         "study": study,
         "out": out,

@@ -11,7 +11,8 @@ from autotune.load.types import LoadSpec, Measurement, ServerCounters, Target
 from autotune.tuner.plan import Plan
 
 # Closed loops on a GPU need eight waves or more for a steady window; a CPU's small requests turn over faster.
-_WINDOW_S = {"cuda": (10.0, 45.0), "cpu": (5.0, 15.0)}
+WINDOW_S = {"cuda": 10.0, "cpu": 5.0}
+LONGEST = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,8 @@ class Point:
 
 def load_spec(plan: Plan) -> LoadSpec:
     """The load of the study's objective: a closed loop that saturates the engine."""
-    min_s, max_s = _WINDOW_S[plan.device.kind]
-    return LoadSpec.closed(plan.concurrency, min_s=min_s, max_s=max_s)
+    shortest_s = plan.settings.window_s or WINDOW_S[plan.device.kind]
+    return LoadSpec.closed(plan.concurrency, min_s=shortest_s, max_s=LONGEST * shortest_s)
 
 
 def take_point(

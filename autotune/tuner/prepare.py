@@ -76,11 +76,18 @@ def vllm_facts(install: VllmInstall, table: FlagTable) -> VllmFacts:
         version=install.version,
         flags={flag.name: _choices(flag) for flag in table.flags},
         known=bool(table.flags),
+        defaults={
+            flag.name: flag.default
+            for flag in table.flags
+            if flag.default_known and isinstance(flag.default, bool | int | float | str)
+        },
     )
 
 
 def _choices(flag: Flag) -> tuple[str, ...] | None:
-    return None if flag.choices is None else tuple(str(choice) for choice in flag.choices)
+    if flag.choices is None or flag.open_choices:
+        return None
+    return tuple(str(choice) for choice in flag.choices)
 
 
 def _workload(settings: RunSettings, model: ModelChoice, device: Device) -> tuple[Workload, str | None]:

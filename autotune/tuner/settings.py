@@ -20,6 +20,7 @@ LATER_OBJECTIVES = ("latency", "goodput", "pareto", "cost")
 SAMPLERS = ("auto", "tpe", "random")
 SETTINGS_FILE = Path("autotune.yaml")
 DEFAULT_BUDGET = "30m"
+SHORTEST_WINDOW_S = 1.0
 
 _DURATION = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?")
 
@@ -36,6 +37,7 @@ class RunSettings:
     space: str = "auto"
     budget_s: float | None = None
     trials: int | None = None
+    window_s: float | None = None
     storage: str | None = None
     study: str | None = None
     out: Path | None = None
@@ -59,6 +61,7 @@ class _File(BaseModel):
     space: str | None = None
     budget: str | int | float | None = None
     trials: int | None = None
+    window: str | int | float | None = None
     storage: str | None = None
     study: str | None = None
     out: str | None = None
@@ -84,6 +87,7 @@ def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> Ru
         space=values.get("space", "auto"),
         budget_s=_budget(values),
         trials=_positive("trials", values.get("trials")),
+        window_s=_window(values.get("window")),
         storage=values.get("storage"),
         study=_study_name(values.get("study")),
         out=_path(values.get("out")),
@@ -96,12 +100,12 @@ def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> Ru
     return settings
 
 
-def parse_duration(text: str | int | float) -> float:
-    """Seconds from ``90``, ``90s``, ``5m`` or ``1h30m``. Raises ``UsageError``."""
+def parse_duration(text: str | int | float, option: str = "budget") -> float:
+    """Seconds from ``90``, ``90s``, ``5m`` or ``1h30m``. Raises ``UsageError`` that names the option."""
     match = _DURATION.fullmatch(str(text).strip().lower())
     parts = {} if match is None else {k: float(v) for k, v in match.groupdict().items() if v}
     if not parts:
-        raise UsageError(f"--budget {text!r} is no duration. Write it like 90s, 20m or 1h30m.")
+        raise UsageError(f"--{option} {text!r} is no duration. Write it like 90s, 20m or 1h30m.")
     return parts.get("h", 0) * 3600 + parts.get("m", 0) * 60 + parts.get("s", 0)
 
 
@@ -112,6 +116,15 @@ def _budget(values: Mapping[str, Any]) -> float | None:
     seconds = parse_duration(given)
     if seconds <= 0:
         raise UsageError(f"--budget {given!r} leaves no time. Give at least a minute, such as --budget 20m.")
+    return seconds
+
+
+def _window(given: str | float | None) -> float | None:
+    if given is None:
+        return None
+    seconds = parse_duration(given, "window")
+    if seconds < SHORTEST_WINDOW_S:
+        raise UsageError(f"--window {given} is too short to measure anything. Give {SHORTEST_WINDOW_S:g}s or more.")
     return seconds
 
 

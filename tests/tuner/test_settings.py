@@ -35,6 +35,8 @@ def test_trials_alone_means_no_time_limit() -> None:
     ("given", "words"),
     [
         ({"budget": "0"}, "leaves no time"),
+        ({"window": "0.1s"}, "--window 0.1s"),
+        ({"window": "x"}, "--window 'x'"),
         ({"trials": 0}, "--trials 0"),
         ({"concurrency": -1}, "--concurrency -1"),
         ({"objective": "speed"}, "'speed' is unknown"),

@@ -1,0 +1,161 @@
+"""Whole studies on the stand-in for vLLM: what is found, what a failure does, and what a stop leaves behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_vllm import make_fake_python, set_behaviour
+
+pytestmark = pytest.mark.timeout(240)
+
+SPACE = """
+schema: 1
+name: stand-in
+extends: cpu
+parameters:
+  max-num-seqs: {values: [2, 8, 32, default], scope: live, ordered: true, why: "limits the batch"}
+  stream-interval: {values: [default, 4], why: "does nothing here"}
+seeds:
+  - {name: poor, flags: {max-num-seqs: 2}, why: "two requests at a time"}
+"""
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    return make_fake_python(tmp_path / "venv")
+
+
+@pytest.fixture
+def command(tmp_path: Path, python: Path) -> list[str]:
+    (tmp_path / "space.yaml").write_text(SPACE)
+    words = ["run", "--gpu", "cpu", "--space", "space.yaml", "--out", "out", "--window", "1s", "--study", "s"]
+    return [sys.executable, "-m", "autotune.cli.main", *words, "--vllm-python", str(python)]
+
+
+def finish(command: list[str], folder: Path, *more: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([*command, *more], cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+
+
+def result(folder: Path) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((folder / "out/best/result.json").read_text())
+    return data
+
+
+def test_a_study_ends_with_files_and_a_verdict_on_fresh_engines(command: list[str], tmp_path: Path) -> None:
+    done = finish(command, tmp_path, "--trials", "3", "--json")
+    assert done.returncode == 0, done.stderr
+    found = result(tmp_path)
+    assert json.loads(done.stdout) == found["recommendation"]
+    assert {p.name for p in (tmp_path / "out/best").iterdir()} == {"vllm.yaml", "launch.sh", "result.json"}
+    roles = [t["role"] for t in found["trials"]]
+    assert roles[0] == "baseline" and len(found["trials"][0]["points"]) == 3
+    assert {t["status"] for t in found["trials"]} == {"stopped"}
+    seeds = [p["prompt_seed"] for t in found["trials"] if t["role"] != "final" for p in t["points"]]
+    assert len(seeds) == len(set(seeds))
+
+
+def test_a_configuration_that_cannot_run_is_infeasible_and_never_a_number(
+    command: list[str], tmp_path: Path, python: Path
+) -> None:
+    set_behaviour(python, {"rules": [{"when": {"max-num-seqs": 2}, "fail": "kv_cache_too_small"}]})
+    done = finish(command, tmp_path, "--trials", "3")
+    assert done.returncode == 0, done.stderr
+    failed = [t for t in result(tmp_path)["trials"] if t["failure"]]
+    assert [t["failure"]["class"] for t in failed] == ["kv_cache_too_small"] and failed[0]["points"] == []
+
+    import optuna
+
+    trials = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path}/out/study.db").trials
+    assert all(t.state is optuna.trial.TrialState.COMPLETE for t in trials)
+    told = next(t for t in trials if t.user_attrs["constraints"]["starts"] > 0)
+    assert told.constraints["starts"] > 0 and told.value == min(t.value for t in trials)
+
+
+def test_a_broken_machine_stops_the_study_at_once_with_one_cause(
+    command: list[str], tmp_path: Path, python: Path
+) -> None:
+    set_behaviour(python, {"fail": "broken_install"})
+    done = finish(command, tmp_path, "--trials", "5")
+    assert done.returncode == 3 and "Traceback" not in done.stderr
+    assert len(list((tmp_path / "out/logs").glob("*.log"))) == 1
+
+
+def test_the_machine_failing_twice_alike_ends_the_study(command: list[str], tmp_path: Path, python: Path) -> None:
+    set_behaviour(python, {"fail": "profiling_disturbed"})
+    done = finish(command, tmp_path, "--trials", "5")
+    assert done.returncode == 3, done.stderr
+    assert len(list((tmp_path / "out/logs").glob("*.log"))) == 2
+
+
+def wait_for(condition: Callable[[], bool], limit_s: float = 60) -> None:
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def points(folder: Path) -> int:
+    import sqlite3
+
+    try:
+        with sqlite3.connect(f"file:{folder}/out/study.db?mode=ro", uri=True) as connection:
+            return int(connection.execute("select count(*) from autotune_point").fetchone()[0])
+    except sqlite3.OperationalError:
+        return 0
+
+
+def engines_of(run_id: str) -> list[int]:
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"AUTOTUNE_RUN_ID={run_id}".encode() in environ.read_bytes().split(b"\0"):
+                found.append(int(environ.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_study_goes_on_where_it_was(command: list[str], tmp_path: Path, number: signal.Signals) -> None:
+    name = f"stop-{number.name}-{os.getpid()}"
+    words = [*command, "--trials", "3", "--study", name]
+    tuner = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: points(tmp_path) >= 2)
+    tuner.send_signal(number)
+    _, stderr = tuner.communicate(timeout=60)
+    kept = points(tmp_path)
+    if number is signal.SIGINT:
+        assert tuner.returncode == 130 and "same command" in stderr
+        assert engines_of(name) == []
+
+    done = finish(words, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Resuming" in done.stderr and points(tmp_path) >= kept
+    assert engines_of(name) == []
+
+
+def test_another_question_under_the_same_name_is_refused(command: list[str], tmp_path: Path) -> None:
+    assert finish(command, tmp_path, "--trials", "1").returncode == 0
+    done = finish(command, tmp_path, "--trials", "1", "--concurrency", "7")
+    assert done.returncode == 2 and "concurrency was 32, is 7" in done.stderr
+
+
+def test_two_tuners_on_one_folder_are_refused(command: list[str], tmp_path: Path) -> None:
+    words = [*command, "--trials", "3"]
+    first = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: points(tmp_path) >= 1)
+        done = finish(words, tmp_path)
+        assert done.returncode == 2 and "another autotune" in done.stderr
+    finally:
+        first.send_signal(signal.SIGINT)
+        first.wait(60)
