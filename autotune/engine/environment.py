@@ -15,6 +15,12 @@ from autotune.engine.types import EngineSpec
 
 HOST = "127.0.0.1"
 
+# What the ``vllm`` command does. Like it, it must not take a folder named vllm in the working folder for vLLM.
+MAIN = (
+    "import sys; sys.path[:] = [p for p in sys.path if p]; sys.argv[0] = 'vllm'; "
+    "from vllm.entrypoints.cli.main import main; main()"
+)
+
 # Each makes an engine slower, chattier or different from the one that will be launched, or points it at the
 # network.
 STRIPPED = (
@@ -95,7 +101,5 @@ def serve_arguments(spec: EngineSpec, engine_id: str, port: int) -> list[str]:
 
 def engine_command(spec: EngineSpec, engine_id: str, port: int) -> list[str]:
     """The full command line of a plain boot."""
-    if spec.command:
-        return [*spec.command, *serve_arguments(spec, engine_id, port)[1:]]
-    program = [str(spec.install.python), "-m", "vllm.entrypoints.cli.main"]
-    return [*program, *serve_arguments(spec, engine_id, port)]
+    arguments = serve_arguments(spec, engine_id, port)
+    return [*spec.command, *arguments[1:]] if spec.command else [str(spec.install.python), "-c", MAIN, *arguments]

@@ -24,6 +24,10 @@ class ProbeError(Exception):
     """The engine did not answer, or not as it should; the text says how."""
 
 
+class WrongModel(ProbeError):
+    """The server is up and serves something else."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An HTTP answer."""
@@ -99,13 +103,15 @@ def free_port() -> int:
 
 
 def healthy(port: int, name: str, keep_waiting: Callable[[], None] = never_mind) -> bool:
-    """Whether ``/health`` is 200 and ``/v1/models`` names exactly our model."""
+    """Whether ``/health`` is 200 and ``/v1/models`` names our model. Raises ``WrongModel`` where it names
+    others.
+    """
     if ask(port, "/health", keep_waiting=keep_waiting).status != 200:
         return False
     listing = ask(port, "/v1/models", keep_waiting=keep_waiting)
     names = [model.get("id") for model in listing.json().get("data", [])] if listing.status == 200 else []
     if names and name not in names:
-        raise ProbeError(f"the server on port {port} serves {names[0]!r} instead of {name!r}")
+        raise WrongModel(f"the server on port {port} serves {names[0]!r} instead of {name!r}")
     return name in names
 
 

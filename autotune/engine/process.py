@@ -20,7 +20,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,7 +83,7 @@ class PlainChild:
             self._popen.wait(timeout=1.0)
 
 
-def start(argv: Sequence[str], *, env: Mapping[str, str], log_path: Path) -> PlainChild:
+def start(argv: Sequence[str], *, env: Mapping[str, str], log_path: Path, pass_fds: Collection[int] = ()) -> PlainChild:
     """Start ``argv`` as the leader of its own session; both output streams are added to ``log_path``."""
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with log_path.open("ab") as log:
@@ -94,6 +94,7 @@ def start(argv: Sequence[str], *, env: Mapping[str, str], log_path: Path) -> Pla
             stdout=log,
             stderr=log,
             start_new_session=True,
+            pass_fds=pass_fds,
         )
     return PlainChild(popen)
 

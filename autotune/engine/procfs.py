@@ -116,6 +116,17 @@ def io_bytes(pid: int) -> int:
     return values.get("rchar", 0) + values.get("wchar", 0) + values.get("read_bytes", 0)
 
 
+def oom_kills() -> int | None:
+    """How often the kernel has killed in our memory cgroup so far; None where no counter can be read."""
+    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
+        try:
+            fields = dict(line.split(maxsplit=1) for line in Path(path).read_text().splitlines())
+            return int(fields["oom_kill"])
+        except (OSError, KeyError, ValueError):
+            continue
+    return None
+
+
 def machine_boot_id() -> str:
     """An id that changes whenever the machine boots: start times of processes mean nothing across it."""
     try:

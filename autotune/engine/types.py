@@ -9,7 +9,7 @@ All are frozen and picklable, so that a boot can be asked for from another proce
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from autotune.errors import AutotuneError
 from autotune.space.config import LaunchConfig
@@ -17,6 +17,7 @@ from autotune.space.config import LaunchConfig
 if TYPE_CHECKING:
     from autotune.engine.failures import Failure
     from autotune.engine.install import VllmInstall
+    from autotune.engine.logs import BootFacts
 
 BootKind = Literal["plain", "warm"]
 
@@ -52,22 +53,36 @@ class EngineSpec:
 class BootReport:
     """What a boot took and what vLLM said that it really uses; None where it said nothing.
 
-    ``phases_s`` holds the seconds of each phase by its name, in order. ``resolved`` is vLLM's own resolved
-    configuration (empty where it cannot be asked). ``notes`` are remarks for the person, such as why a warm
-    boot was not used.
+    ``phases_s`` holds the seconds of each phase by its name, in order, by our clock; ``facts`` what the log
+    printed. ``cache_config`` is vLLM's resolved cache configuration as it tells it; the whole configuration
+    comes from ``Engine.resolved_config``. ``notes`` are remarks for the person, such as why a warm boot was
+    not used.
     """
 
     kind: BootKind
     boot_s: float
     argv: tuple[str, ...]
-    phases_s: Mapping[str, float] = field(default_factory=dict)
+    log_path: Path
+    phases_s: Mapping[str, float]
+    facts: "BootFacts"
     kv_tokens: int | None = None
-    kv_bytes: int | None = None
-    weights_bytes: int | None = None
-    graphs_bytes: int | None = None
-    attention_backend: str | None = None
-    resolved: Mapping[str, Any] = field(default_factory=dict)
+    cache_config: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @property
+    def attention_backend(self) -> str | None:
+        """The attention backend that vLLM chose."""
+        return self.facts.attention_backend
+
+    @property
+    def kv_bytes(self) -> int | None:
+        """Memory of the KV cache."""
+        return self.facts.kv_bytes
+
+    @property
+    def weights_bytes(self) -> int | None:
+        """Memory of the weights on the device."""
+        return self.facts.weights_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
