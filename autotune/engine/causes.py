@@ -17,7 +17,7 @@ API server reports the engine core, and torch and NCCL complain while everything
 
 import re
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autotune.engine.log_lines import LogLine
 from autotune.engine.logs import BootPhase, BootReader, clock_s
@@ -36,6 +36,7 @@ _EXCEPTION = re.compile(
     r"(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Unsupported|Timeout|Expired|OutOfResources)|Exception)"
     r"(?:: |:$|$)"
 )
+_FIELD = re.compile(r"[a-z_][\w.]*")
 _BARE = re.compile(
     r"[\w./ \[\]-]{1,80}: error: |\S+:\d+:\d+ \[\d+\] (?:\S+ )?NCCL WARN |NCCL WARN |/bin/sh: |sh: \d+: |ninja: "
     r"|Bus error|Segmentation fault|Illegal instruction|Fatal Python error|terminate called|  what\(\):  |FAILED: "
@@ -322,7 +323,7 @@ class CauseFinder:
             not may_be_unknown or not engine_side or not _is_exception(block[0]) or _NO_CAUSE.search(message)
         ):
             return
-        line = block[min(message.count("\n", 0, max(at, 0)), len(block) - 1)]
+        line = _evidence(block, message.count("\n", 0, max(at, 0)))
         reader = self._reader
         cause = Cause(
             cls, line, message, stream.phase, tuple(stream.frames), stream.report,
@@ -345,6 +346,13 @@ def _match(message: str) -> tuple[str | None, int]:
         if at >= 0:
             return row.cls, at
     return None, 0
+
+
+def _evidence(block: list[LogLine], index: int) -> LogLine:
+    """The line of a block that proves the cause; pydantic's complaint together with the field it is about."""
+    line = block[min(index, len(block) - 1)]
+    field = block[index - 1].text if 0 < index < len(block) else ""
+    return replace(line, text=f"{field}: {line.text.strip()}") if _FIELD.fullmatch(field) else line
 
 
 def _is_exception(line: LogLine) -> bool:

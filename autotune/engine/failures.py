@@ -13,6 +13,7 @@ this order:
     6. no failure
 """
 
+import re
 import signal
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ from autotune.engine.patterns import OOM
 __all__ = ["Diagnosis", "Failure", "Margin", "MarginBytes", "MarginTokens", "classify", "diagnose"]
 
 _MAX_LINE_CHARS = 600
+_TOKEN = re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,})|(?<=Bearer )\S{8,}")
 # A stop that we ask for and the first deaths that it causes may be logged in the wrong order.
 _STOP_GRACE_S = 2.0
 
@@ -199,7 +201,12 @@ def _within_grace(fatal: Cause, stop: LogLine | None) -> bool:
 def _at(name: str, line: LogLine | None) -> Failure:
     if line is None:
         return Failure.of(name)
-    return Failure.of(name, line=line.text, line_number=line.number, process=line.process)
+    return Failure.of(name, line=_public(line.text), line_number=line.number, process=line.process)
+
+
+def _public(text: str) -> str:
+    """The evidence as it may be stored and shown: not too long, and without access tokens."""
+    return _TOKEN.sub("***", text.strip())[:_MAX_LINE_CHARS]
 
 
 def _signal_of(status: int | None) -> int | None:
@@ -261,7 +268,7 @@ def _from_cause(cause: Cause, reader: BootReader, around: _Circumstances) -> Fai
     return Failure.of(
         name,
         phase=cause.phase,
-        line=cause.line.text.strip()[:_MAX_LINE_CHARS],
+        line=_public(cause.line.text),
         line_number=cause.line.number,
         process=cause.line.process,
         margin=margin,

@@ -132,6 +132,7 @@ def _fact(name: str, needle: str, regex: str, convert: Callable[[str], Any] = st
 
 _FACTS = (
     _fact("vllm_version", "API server version", r"API server version (\S+)"),
+    _fact("vllm_version", "  version ", r"\u2588.*  version (\S+)"),
     _fact("vllm_version", "Initializing a", r"LLM engine \(v([^)\s]+)\)"),
     _fact("model", "with config: model=", r"with config: model='([^']+)'"),
     _fact("enforce_eager", "enforce_eager=", r"enforce_eager=(True|False)", lambda word: word == "True"),
@@ -143,6 +144,7 @@ _FACTS = (
     _fact("max_model_len", "max_seq_len=", r"max_seq_len=(\d+)", int),
     _fact("chunked_prefill_tokens", "Chunked prefill", r"max_num_batched_tokens=(\d+)", int),
     _fact("model_runner", "V2 Model Runner", r"Using (V2) Model Runner"),
+    _fact("model_runner", "model runner instead", r"using the (V\d) model runner instead"),
     _fact("attention_backend", "ackend", r"^Using (?:AttentionBackendEnum\.)?([\w/ -]+?)(?: attention)? backend\b"),
     _fact("weights_bytes", "eights took", r"odel weights took ([\d.]+) Gi?B", _gib, _most),
     _fact("weights_bytes", "Model loading took", r"Model loading took ([\d.]+) Gi?B", _gib, _most),
@@ -187,6 +189,8 @@ _BOOT_PHASES: tuple[tuple[str, BootPhase], ...] = (
     ("Dynamo bytecode transform", _COMPILE),
     ("Compiling a graph for", _COMPILE),
     ("Directly load ", _COMPILE),
+    ("Warming up model for the compilation", _COMPILE),
+    ("Warming up done", _PROFILE),
     ("torch.compile took", _PROFILE),
     ("torch.compile takes", _PROFILE),
     ("Initial profiling/warmup run", _PROFILE),
@@ -217,7 +221,12 @@ _LIFE_PHASES: tuple[tuple[str, BootPhase], ...] = (
 _AFTER_BOOT = (*_LIFE_PHASES, (_NEW_BOOT, _CONFIG))
 _DURING_BOOT = (*_BOOT_PHASES, *_LIFE_PHASES)
 _SUGGESTION = re.compile(r"--kv-cache-memory=(\d+)")
+_SECRET = re.compile(r"(^|_)(api_key|hf_token|password|secret)s?$")
 _ARGUMENT = re.compile(r"'(\w+)': ('[^']*'|\{[^{}]*\}|\[[^\[\]]*\]|[^,{}\[\]]+)(?=[,}])")
+
+
+def _public(name: str, value: str) -> str:
+    return "***" if _SECRET.search(name) else value
 
 
 class BootReader:
@@ -246,9 +255,9 @@ class BootReader:
         return self._values.get("enforce_eager") is True
 
     def feed(self, line: LogLine) -> None:
-        """Take one line into account. Errors and warnings carry neither phases nor facts."""
+        """Take one line into account. Errors carry neither phases nor facts, warnings no phases."""
         self._clock = line.time or self._clock
-        if line.level in ("ERROR", "CRITICAL", "WARNING"):
+        if line.level in ("ERROR", "CRITICAL"):
             return
         text = line.text
         if self.phase.rank >= _READY.rank:
@@ -257,7 +266,8 @@ class BootReader:
             self._enter_phase(line, _AFTER_BOOT)
             if self.phase.rank >= _READY.rank:
                 return
-        self._enter_phase(line, _DURING_BOOT)
+        if line.level != "WARNING":
+            self._enter_phase(line, _DURING_BOOT)
         if line.level is not None:
             self._take_facts(text)
 
@@ -290,7 +300,7 @@ class BootReader:
                 value = fact.convert(match[1])
                 self._values[fact.name] = fact.merge(self._values.get(fact.name), value)
         if _NEW_BOOT in text:
-            self._arguments = {name: value.strip("'") for name, value in _ARGUMENT.findall(text)}
+            self._arguments = {name: _public(name, value.strip("'")) for name, value in _ARGUMENT.findall(text)}
         elif "--kv-cache-memory=" in text:
             self._suggestions = tuple(int(number) for number in _SUGGESTION.findall(text))
 

@@ -48,7 +48,7 @@ CORE_FAILED = traceback(
     "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}"
 )
 NCCL_NOISE = (
-    "[rank0]:[W1130 09:05:01.104000000 ProcessGroupNCCL.cpp:1250] Warning: WARNING: process group has NOT been destroyed "
+    "[rank0]:[W1130 09:05:01.104000000 ProcessGroupNCCL.cpp:1250] Warning: process group has NOT been destroyed "
     "before we destruct ProcessGroupNCCL. On normal program exit, the application should call destroy_process_group",
     "/usr/lib/python3.12/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear to be 1 "
     "leaked shared_memory objects to clean up at shutdown",

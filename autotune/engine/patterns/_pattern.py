@@ -15,12 +15,17 @@ class Pattern:
     regex: re.Pattern[str] | None = None
 
     def find(self, text: str, lowered: str) -> int:
-        """Where it matches in ``text`` (whose lower-case form is ``lowered``), or -1."""
+        """Where it matches in ``text`` (whose lower-case form is ``lowered``), or -1.
+
+        A group named ``at`` marks the words that a person wants to see; else the match begins with them.
+        """
         at = lowered.find(self.needle)
         if at < 0 or self.regex is None:
             return at
         match = self.regex.search(text)
-        return match.start() if match else -1
+        if match is None:
+            return -1
+        return match.start("at") if "at" in self.regex.groupindex else match.start()
 
 
 def rows(cls: str, *rows: str | tuple[str, str]) -> tuple[Pattern, ...]:

@@ -117,10 +117,10 @@ GENERAL = (
     ),
     *rows(
         "invalid_value",
-        ("validation error", r"validation errors? for \w*Config\b.*?Input should be"),
+        ("validation error", r"validation errors? for \w*Config\b.*?(?P<at>Input should be)"),
         (
             "validation error",
-            r"validation errors? for \w*(Config|Args)\b.*?(Extra inputs|Unexpected keyword argument|Field required)",
+            r"validation errors? for \w*(Config|Args)\b.*?(?P<at>Extra inputs|Unexpected keyword argument|Field required)",
         ),
         (
             "validation error",
