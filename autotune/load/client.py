@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from autotune.errors import UsageError
 from autotune.load.http import ProtocolError, ResponseDecoder
 from autotune.load.records import GapHistogram, Outcome
-from autotune.load.sse import EventScanner
+from autotune.load.sse import EventScanner, Template
 from autotune.load.types import Target
 
 BODY_KEPT = 2000
@@ -90,6 +90,7 @@ class Connection(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._transport: asyncio.Transport | None = None
         self._body = b""
+        self._plain: Template | None = None
         self.used = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -102,7 +103,7 @@ class Connection(asyncio.Protocol):
         self._exchange = exchange
         exchange.connection = self
         self._decoder.reset()
-        self._body = b""
+        self._body, self._plain = b"", None
         if not exchange.sent:
             exchange.sent = time.perf_counter()
         size = str(len(exchange.payload)).encode()
@@ -114,7 +115,26 @@ class Connection(asyncio.Protocol):
         exchange = self._exchange
         if exchange is None:
             self.close()
-            return
+        elif self._plain is not None and self._is_plain(data, *self._plain):
+            self._counters.gaps.pending.append(now - exchange.last)
+            exchange.last = now
+            exchange.events += 1
+            self._counters.events += 1
+        else:
+            self._decode(exchange, data, now)
+
+    @staticmethod
+    def _is_plain(data: bytes, start: bytes, end: bytes) -> bool:
+        """Whether a read is exactly one chunk that holds exactly one plain token event."""
+        head = data.find(b"\r", 1, 8)
+        return (
+            data.startswith(start, head + 2)
+            and data.endswith(end)
+            and data.find(b"\n", head + 2) == len(data) - 4
+            and int(data[:head], 16) == len(data) - head - 4
+        )
+
+    def _decode(self, exchange: Exchange, data: bytes, now: float) -> None:
         try:
             body = self._decoder.feed(data)
         except ProtocolError as error:
@@ -122,9 +142,15 @@ class Connection(asyncio.Protocol):
             return
         if body:
             self._scan(exchange, body, now)
+        scanner = exchange.scanner
         if self._decoder.complete:
             self._scan(exchange, b"", now)
             self._complete(exchange)
+        elif scanner.template and exchange.events and self._decoder.at_chunk and scanner.at_boundary:
+            start, end = scanner.template
+            self._plain = start, end + b"\r\n"
+        else:
+            self._plain = None
 
     def _scan(self, exchange: Exchange, body: bytes, now: float) -> None:
         if self._decoder.status != 200:

@@ -45,6 +45,11 @@ class ResponseDecoder:
                     return data[head + 2 : -2]
         return self._slow(self._buffer + data if self._buffer else data)
 
+    @property
+    def at_chunk(self) -> bool:
+        """Whether the next byte starts a chunk of a chunked body."""
+        return self._in_body and self._chunked and not self._buffer and not self._chunk_left and not self.complete
+
     def end_of_stream(self) -> None:
         """The peer closed: fine only for a body that lasts until the close. Raises ProtocolError."""
         if not (self._in_body and not self._chunked and self._length_left is None):
@@ -94,7 +99,7 @@ class ResponseDecoder:
 
     def _chunks(self, data: bytes) -> bytes:
         parts: list[bytes] = []
-        at = 0
+        at = 0 if self._chunk_left else _whole_chunks(data, parts)
         while at < len(data):
             if self._chunk_left:
                 body = data[at : at + self._chunk_left]
@@ -138,3 +143,28 @@ class ResponseDecoder:
         self.complete = True
         self._buffer = data[trailer + 4 :]
         return trailer + 4
+
+
+def _whole_chunks(data: bytes, parts: list[bytes]) -> int:
+    """Move the bodies of the chunks that are wholly in ``data`` to ``parts``; where the rest starts.
+
+    Stops before anything unusual (the last chunk, an extension, a bad size) and leaves that to the caller.
+    """
+    at, head, size, total = 0, b"", 0, len(data)
+    while True:
+        mark = data.find(b"\r\n", at, at + 10)
+        if mark < 0:
+            return at
+        if data[at:mark] != head:
+            head = data[at:mark]
+            if not head.isalnum() or head.strip(b"0") == b"":
+                return at
+            try:
+                size = int(head, 16)
+            except ValueError:
+                return at
+        end = mark + 2 + size
+        if end + 2 > total:
+            return at
+        parts.append(data[mark + 2 : end])
+        at = end + 2

@@ -2,12 +2,14 @@
 
 A stream of an OpenAI-compatible server is a series of events ``data: {json}``, each ended by an empty line.
 JSON text holds no raw line break, so counting ``\\n\\n`` counts events exactly, whatever the text says. Only
-events that can matter are parsed: the first one (does the server send choices at all?), and every read in
-which an unescaped ``"error"``, ``_tokens"`` (usage), ``"abort"``, a comment line or ``[DONE]`` appears. An
-unescaped quote can't be part of generated text, so none of these is missed or made up by what a model writes.
+events that can matter are parsed: those up to the first one with a choice, and everything in a read from the
+event on in which an unescaped ``"error"``, ``_tokens"`` (usage), ``"abort"``, a comment line or ``[DONE]``
+appears. An unescaped quote can't be part of generated text, so none of these is missed; one that the text
+makes up costs a parse, no more.
 
 ``EventScanner`` accepts any cut of the stream into reads and tells, per read, how many events with a choice
-it brought.
+it brought. ``template`` is what the plain events of this stream start and end with, for a caller that wants
+to recognise one without scanning it.
 """
 
 from dataclasses import dataclass, field
@@ -16,6 +18,9 @@ from typing import Any
 import orjson
 
 _MARKS = (b'_tokens"', b'"error"', b'"abort"', b"\n:", b"\r", b"[DONE]")
+
+Template = tuple[bytes, bytes]
+"""What every plain token event of one stream starts and ends with."""
 
 
 @dataclass(slots=True)
@@ -35,19 +40,28 @@ class EventScanner:
     """Scans one stream. Feed reads to ``feed``; read ``outcome`` when the stream is over."""
 
     outcome: StreamOutcome = field(default_factory=StreamOutcome)
+    template: Template | None = None
     _pending: bytes = b""
-    _seen_first: bool = False
 
     def feed(self, data: bytes) -> int:
         """Number of events with a choice that ``data`` completes."""
         if self._pending or data[-2:] != b"\n\n":
             data = self._whole_events(data)
-        if self._seen_first:
-            for mark in _MARKS:
-                if mark in data:
-                    return self._parse(data)
-            return data.count(b"\n\n")
-        return self._parse(data) if data else 0
+        plain = 0
+        if self.template is None:
+            first_end = data.find(b"\n\n") + 2
+            plain, data = self._parse(data[:first_end]), data[first_end:]
+        cut = _first_mark(data)
+        if cut < 0:
+            return plain + data.count(b"\n\n")
+        start = data.rfind(b"\n\n", 0, cut + 1) + 2 if cut else 0
+        start = max(0, start if start > 1 else 0)
+        return plain + data.count(b"\n\n", 0, start) + self._parse(data[start:])
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether all that was fed so far were whole events."""
+        return not self._pending
 
     def finish(self) -> int:
         """The stream is over: scan what came after the last empty line."""
@@ -83,7 +97,10 @@ class EventScanner:
         except orjson.JSONDecodeError:
             self.outcome.error = self.outcome.error or f"not JSON: {payload[:200].decode(errors='replace')}"
             return 0
-        return self._body(body) if isinstance(body, dict) else 0
+        found = self._body(body) if isinstance(body, dict) else 0
+        if found and self.template is None:
+            self.template = _template(event)
+        return found
 
     def _body(self, body: dict[str, Any]) -> int:
         if body.get("error") and not self.outcome.error:
@@ -92,7 +109,6 @@ class EventScanner:
         choices = body.get("choices")
         if not choices:
             return 0
-        self._seen_first = True
         reason = choices[0].get("finish_reason")
         if reason in ("abort", "error"):
             self.outcome.finish_reason = reason
@@ -105,3 +121,23 @@ class EventScanner:
         self.outcome.completion_tokens = usage.get("completion_tokens")
         details = usage.get("prompt_tokens_details") or {}
         self.outcome.cached_tokens = details.get("cached_tokens")
+
+
+def _first_mark(data: bytes) -> int:
+    """Where the first thing worth parsing is; -1 where there is none."""
+    found = [at for at in map(data.find, _MARKS) if at >= 0]
+    if data.startswith(b":"):
+        return 0
+    return min(found, default=-1)
+
+
+def _template(event: bytes) -> Template:
+    """The stream's plain event: all before the choice's content, all from its empty finish reason on.
+
+    Where the event isn't of the usual form, a template that nothing matches.
+    """
+    start = event.find(b'"choices":[{')
+    end = event.rfind(b'"finish_reason":null')
+    if start < 0 or end < start or b"\n" in event:
+        return b"\0", b"\0"
+    return event[: start + len(b'"choices":[{')], event[end:] + b"\n\n"

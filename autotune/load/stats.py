@@ -18,6 +18,7 @@ import math
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 from autotune.load.types import PERCENTILES, Estimate, Latency
 
@@ -28,9 +29,7 @@ CONFIDENCE = 0.95
 
 def student_t(degrees: int) -> float:
     """The two-sided 95 % quantile of Student's t."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(degrees, 1 - (1 - CONFIDENCE) / 2))
+    return float(special.stdtrit(degrees, 1 - (1 - CONFIDENCE) / 2))
 
 
 def mean_interval(series: Floats, batches: int = BATCHES) -> Estimate:
@@ -101,17 +100,19 @@ def _inflation(values: Floats, value: float, p: float) -> float:
 
 def _ranks(n: int, p: float, inflation: float) -> tuple[int, int]:
     """Ranks (from 1) of the two limits in the ordered sample; 0 or n + 1 where a limit doesn't exist."""
-    from scipy.stats import binom
-
     effective = max(1, round(n / inflation))
     tail = (1 - CONFIDENCE) / 2
-    low = float(binom.ppf(tail, effective, p))
-    high = float(binom.ppf(1 - tail, effective, p)) + 1
-    if low < 1:
-        low = 0.0
+    low = _binomial_quantile(tail, effective, p)
+    high = _binomial_quantile(1 - tail, effective, p) + 1
     if high > effective:
         return math.floor(low * n / effective), n + 1
     return math.floor(low * n / effective), min(n, math.ceil(high * n / effective))
+
+
+def _binomial_quantile(share: float, n: int, p: float) -> int:
+    """Smallest k with P(X <= k) >= share for X binomial (n, p)."""
+    k = max(0, math.ceil(float(special.bdtrik(share, n, p)) - 1e-9))
+    return k - 1 if k and special.bdtr(k - 1, n, p) >= share else k
 
 
 def latency(values_ms: Floats) -> Latency:

@@ -86,7 +86,7 @@ def summarise(
         problems=(
             *window_problems(controller, counts, load, window.length_s),
             *outcome_problems(counts, _failures(result), _unfinished(log, window, load), load),
-            *client_problems(client, load),
+            *([] if controller.interrupted else client_problems(client, load)),
         ),
         notes=_notes(controller, client),
     )

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 Distribution = Literal["fixed", "uniform", "lognormal", "empirical"]
 Unit = npt.NDArray[np.float64]
@@ -81,9 +82,7 @@ def _uniform(lengths: Lengths, unit: Unit) -> Unit:
 
 
 def _lognormal(lengths: Lengths, unit: Unit) -> Unit:
-    from scipy.special import ndtri
-
-    result: Unit = lengths.median * np.exp(lengths.sigma * ndtri(unit))
+    result: Unit = lengths.median * np.exp(lengths.sigma * special.ndtri(unit))
     return result
 
 
