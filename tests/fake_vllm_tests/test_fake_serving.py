@@ -50,7 +50,7 @@ def errors(events: list) -> list[dict]:
     return [event["error"] for event in events if isinstance(event, dict) and "error" in event]
 
 
-@pytest.mark.parametrize("name", ["oom_runtime", "engine_died", "engine_died.assertion", "gpu_fault.runtime"])
+@pytest.mark.parametrize("name", ["oom_runtime", "engine_died", "unknown.serving", "gpu_fault.runtime"])
 def test_engine_dies_mid_stream_with_an_error_event_done_and_exit_code_0(python: Path, name: str) -> None:
     with behaving(python, fail=name, fail_after_tokens=20) as server:
         events = server.stream(LONG)

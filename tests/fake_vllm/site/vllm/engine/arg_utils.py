@@ -12,7 +12,6 @@ from vllm.config import CacheConfig, CompilationConfig, LoadConfig, ModelConfig,
 from vllm.entrypoints.launchers.cli_args import FrontendArgs
 
 SIZES = {"k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}
-HUMAN = ("max_model_len", "max_num_batched_tokens", "kv_cache_memory_bytes")
 
 
 def human_readable_int(text: str) -> int:
@@ -22,10 +21,15 @@ def human_readable_int(text: str) -> int:
     return int(text)
 
 
-human_readable_int.__name__ = "human readable int"
+def human_readable_int_or_auto(text: str) -> int:
+    """The same, and ``auto`` (-1) for what fits."""
+    return -1 if text in ("auto", "-1") else human_readable_int(text)
 
 
-def _kwargs(name: str, hint: object, default: object) -> dict[str, object]:
+human_readable_int.__name__ = human_readable_int_or_auto.__name__ = "human readable int"
+
+
+def _kwargs(hint: object, default: object) -> dict[str, object]:
     options = (
         typing.get_args(hint)
         if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
@@ -34,8 +38,6 @@ def _kwargs(name: str, hint: object, default: object) -> dict[str, object]:
     kind = options[0]
     if bool in options:
         return {"action": argparse.BooleanOptionalAction, "default": default}
-    if name in HUMAN:
-        return {"type": human_readable_int, "default": default}
     if typing.get_origin(kind) is typing.Literal:
         return {"default": default} | ({} if str in options else {"choices": sorted(typing.get_args(kind))})
     if typing.get_origin(kind) is list:
@@ -48,7 +50,14 @@ def _kwargs(name: str, hint: object, default: object) -> dict[str, object]:
 def get_kwargs(cls: type) -> dict[str, dict[str, typing.Any]]:
     """Arguments of ``add_argument`` for every field of a configuration class."""
     hints = typing.get_type_hints(cls)
-    return {f.name: _kwargs(f.name, hints[f.name], f.default) for f in dataclasses.fields(cls)}
+    kwargs = {f.name: _kwargs(hints[f.name], f.default) for f in dataclasses.fields(cls)}
+    human_readable_int_args = {"max_num_batched_tokens", "kv_cache_memory_bytes"}
+    for name in kwargs:
+        if name == "max_model_len":
+            kwargs[name]["type"] = human_readable_int_or_auto
+        elif name in human_readable_int_args:
+            kwargs[name]["type"] = human_readable_int
+    return kwargs
 
 
 class FlexibleArgumentParser(argparse.ArgumentParser):

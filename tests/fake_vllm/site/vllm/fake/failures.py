@@ -130,11 +130,9 @@ BREAKAGES: dict[str, Breakage] = {
     "cache_poisoned": Breakage(
         "compile",
         "core",
-        "_pickle.UnpicklingError: pickle data was truncated",
-        (
-            'File "/cache/torch_compile_cache/0a1b2c3d4e/rank_0_0/backbone/artifact", line 1, in load',
-            'File "/site-packages/torch/_inductor/standalone_compile.py", line 120, in load',
-        ),
+        '  File "/cache/torch_compile_cache/0a1b2c3d4e/rank_0_0/backbone/artifact.py", line 1, in load\n'
+        '  File "/site-packages/torch/_inductor/standalone_compile.py", line 120, in load\n'
+        "RuntimeError: artifact has a bad magic number",
     ),
     "oom_activation": Breakage("profile", "core", OOM),
     "profiling_disturbed": Breakage(
@@ -190,5 +188,5 @@ BREAKAGES: dict[str, Breakage] = {
         "serving", "core", "torch.AcceleratorError: CUDA error: an illegal memory access was encountered"
     ),
     "engine_died": Breakage("serving", "kill_core", ""),
-    "engine_died.assertion": Breakage("serving", "core", "AssertionError: request not in the running queue"),
+    "unknown.serving": Breakage("serving", "core", "AssertionError: request not in the running queue"),
 }
