@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from autotune.engine.flag_reader import Flag
-from autotune.engine.flags import FlagTable, load_flags
+from autotune.engine.flags import load_flags
 from autotune.engine.install import VllmInstall, resolve_install
 from autotune.errors import UsageError
 from autotune.host.detect import read_host
@@ -11,8 +10,8 @@ from autotune.host.select import select_device
 from autotune.host.types import Device, Host
 from autotune.space.choose import choose_space
 from autotune.space.cut import cut_space
-from autotune.space.facts import DeviceFacts, VllmFacts
 from autotune.space.parameters import SearchSpace
+from autotune.tuner.facts import device_facts, vllm_facts
 from autotune.tuner.fixed_flags import parse_fixed
 from autotune.tuner.folder import StudyFolder
 from autotune.tuner.models import ModelChoice, choose_model
@@ -57,37 +56,6 @@ def prepare(settings: RunSettings) -> Plan:
         space=space,
         remarks=tuple(r for r in (_demo_remark(model), remark) if r),
     )
-
-
-def device_facts(device: Device, host: Host) -> DeviceFacts:
-    """The device as the space room sees it."""
-    return DeviceFacts(
-        kind=device.kind,
-        name=device.name,
-        total_bytes=device.total_bytes,
-        compute_capability=device.compute_capability,
-        usable_cores=host.cpu.usable_cores,
-    )
-
-
-def vllm_facts(install: VllmInstall, table: FlagTable) -> VllmFacts:
-    """The installed vLLM as the space room sees it."""
-    return VllmFacts(
-        version=install.version,
-        flags={flag.name: _choices(flag) for flag in table.flags},
-        known=bool(table.flags),
-        defaults={
-            flag.name: flag.default
-            for flag in table.flags
-            if flag.default_known and isinstance(flag.default, bool | int | float | str)
-        },
-    )
-
-
-def _choices(flag: Flag) -> tuple[str, ...] | None:
-    if flag.choices is None or flag.open_choices:
-        return None
-    return tuple(str(choice) for choice in flag.choices)
 
 
 def _workload(settings: RunSettings, model: ModelChoice, device: Device) -> tuple[Workload, str | None]:

@@ -15,7 +15,7 @@ from autotune.space.cut import cut_space
 from autotune.space.facts import VllmFacts
 from autotune.space.model import ModelFacts
 from autotune.space.parameters import SearchSpace
-from autotune.tuner.prepare import device_facts, vllm_facts
+from autotune.tuner.facts import device_facts, vllm_facts
 
 
 @dataclass(frozen=True, slots=True)

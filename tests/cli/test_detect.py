@@ -20,7 +20,7 @@ from autotune.space.choose import choose_space
 from autotune.space.cut import cut_space
 from autotune.space.facts import VllmFacts
 from autotune.space.model import ModelFacts
-from autotune.tuner.prepare import device_facts
+from autotune.tuner.facts import device_facts
 from autotune.tuner.survey import FoundVllm, Survey
 
 CPU = Cpu("AMD EPYC 9654", 8, 16, 4.0, ("avx2", "avx512f"))
