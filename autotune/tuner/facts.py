@@ -1,6 +1,7 @@
 """The device and the installed vLLM as the space room sees them; both rooms stay strangers to each other."""
 
-from autotune.engine.flags import Flag, FlagTable
+from autotune.engine.flag_reader import Flag
+from autotune.engine.flags import FlagTable
 from autotune.engine.install import VllmInstall
 from autotune.host.types import Device, Host
 from autotune.space.facts import DeviceFacts, VllmFacts
