@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -9,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.engine.install import HOW_TO_INSTALL
-from autotune.host.types import GIB, Cpu, Gpu, Host
+from autotune.host.types import GIB, Cpu, Gpu, GpuProcess, Host
 from autotune.space.config import FlagValue
 from autotune.space.parameters import Parameter, SearchSpace
 from autotune.tuner.survey import FoundVllm, Survey
@@ -68,38 +69,44 @@ def _instructions(cpu: Cpu) -> str:
 def _gpus(survey: Survey) -> RenderableType:
     if not survey.host.gpus:
         return Text(f"none: {survey.host.gpu_problem or 'no GPU found'}", style="yellow")
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    for title in ("", "GPU", "free / total GiB", "capability", "power", "PCIe", "used by"):
-        table.add_column(title, no_wrap=title in ("", "free / total GiB", "capability", "power", "PCIe"))
+    table = Table.grid(padding=(0, 1, 0, 0))
     for gpu in survey.host.gpus:
-        table.add_row(_mark(gpu == survey.device.gpu), *_gpu_cells(gpu))
+        table.add_row(_mark(gpu == survey.device.gpu), Text(f"{gpu.index} "), _gpu(gpu))
     return table
 
 
-def _gpu_cells(gpu: Gpu) -> tuple[RenderableType, ...]:
+def _gpu(gpu: Gpu) -> Text:
+    """Three lines: what it is, its UUID, and who uses it."""
     if gpu.problem:
-        return Text(f"{gpu.index}  {gpu.problem}", style="red"), "", "", "", "", ""
-    capability = ".".join(map(str, gpu.compute_capability or ())) or "?"
-    power = f"{gpu.power_limit_w:.0f} W" if gpu.power_limit_w else "?"
-    pcie = f"gen{gpu.pcie_generation} x{gpu.pcie_width}" if gpu.pcie_generation and gpu.pcie_width else "?"
-    memory = f"{_gib(gpu.free_bytes)} / {_gib(gpu.total_bytes)}"
-    return _gpu_name(gpu), memory, capability, power, pcie, _users(gpu)
+        return Text(gpu.problem, style="red")
+    shared = ["memory shared with the CPU"] if gpu.unified_memory else []
+    facts = [f"{_gib(gpu.free_bytes)} of {_gib(gpu.total_bytes)} GiB free", *shared, *_details(gpu)]
+    users = _users(gpu)
+    return Text.assemble(
+        (gpu.name, "bold"),
+        f"{' (MIG instance)' if gpu.mig else ''}  {', '.join(facts)}\n",
+        (f"{gpu.uuid}\n", "dim"),
+        (f"used by {users}", "yellow") if users else ("idle", "green"),
+    )
 
 
-def _gpu_name(gpu: Gpu) -> Text:
-    notes = " (MIG instance)" if gpu.mig else " (memory shared with the CPU)" if gpu.unified_memory else ""
-    return Text.assemble(f"{gpu.index}  {gpu.name}{notes}\n   ", (gpu.uuid, "dim"))
+def _details(gpu: Gpu) -> Iterator[str]:
+    if gpu.compute_capability:
+        yield f"compute capability {'.'.join(map(str, gpu.compute_capability))}"
+    if gpu.power_limit_w:
+        yield f"{gpu.power_limit_w:.0f} W"
+    if gpu.pcie_generation and gpu.pcie_width:
+        yield f"PCIe gen{gpu.pcie_generation} x{gpu.pcie_width}"
 
 
-def _users(gpu: Gpu) -> Text:
-    if not gpu.processes:
-        return Text("nothing", style="green")
-    lines = []
-    for process in gpu.processes:
-        used = f", {_gib(process.used_bytes)} GiB" if process.used_bytes else ""
-        kind = "" if process.kind == "compute" else f", {process.kind}"
-        lines.append(f"{process.name or 'a process'} ({process.pid}{used}{kind})")
-    return Text("\n".join(lines), style="yellow" if gpu.compute_processes else "")
+def _users(gpu: Gpu) -> str:
+    return ", ".join(f"{process.name or 'a process'} ({_share(process)})" for process in gpu.processes)
+
+
+def _share(process: GpuProcess) -> str:
+    used = [f"{_gib(process.used_bytes)} GiB"] if process.used_bytes else []
+    kind = [] if process.kind == "compute" else [process.kind]
+    return ", ".join([f"pid {process.pid}", *used, *kind])
 
 
 def _installs(installs: tuple[FoundVllm, ...]) -> RenderableType:

@@ -151,11 +151,17 @@ class Nvml:
         )
 
     def _memory(self, handle: Any) -> tuple[int, int, bool]:
-        """(total, free, shared with the CPU). A GPU without memory of its own reports none: it uses RAM."""
-        memory = self._try(self.pynvml.nvmlDeviceGetMemoryInfo, handle)
+        """(total, free, shared with the CPU). A GPU without memory of its own reports none: it uses RAM.
+
+        What the driver reserves for itself is taken off the total: what is left is what CUDA, and so vLLM's
+        ``gpu-memory-utilization``, calls the GPU's memory (equal to the byte on an H200). Drivers before 515
+        do not tell it apart.
+        """
+        second = self._try(self.pynvml.nvmlDeviceGetMemoryInfo, handle, self.pynvml.nvmlMemory_v2)
+        memory = second or self._try(self.pynvml.nvmlDeviceGetMemoryInfo, handle)
         if memory is None or not memory.total:
             return *self.host_memory(), True
-        return int(memory.total), int(memory.free), False
+        return int(memory.total) - int(second.reserved if second else 0), int(memory.free), False
 
     def _processes(self, handle: Any) -> Iterator[GpuProcess]:
         seen = set()

@@ -26,7 +26,10 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU as NVML shows it. ``problem`` says why the GPU cannot be used, where it cannot."""
+    """One GPU as NVML shows it; ``total_bytes`` is what CUDA calls its memory, without the driver's own share.
+
+    ``problem`` says why the GPU cannot be used, where it cannot.
+    """
 
     index: int
     uuid: str

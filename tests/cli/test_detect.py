@@ -36,7 +36,7 @@ INSTALL = VllmInstall(Path("/opt/vllm/bin/python"), "0.32.0", "vllm", Path("/opt
 
 
 def make_survey(*gpus: Gpu, installs: tuple[FoundVllm, ...] = (), problem: str | None = None) -> Survey:
-    host = Host(CPU, 64 * GIB, 50 * GIB, gpus, gpu_problem=problem)
+    host = Host(CPU, 64 * GIB, 50 * GIB, gpus, gpu_problem=problem, os="Ubuntu 24.04", kernel="6.8")
     if gpus:
         host = replace(host, driver_version="580.65.06", cuda_version="13.0")
     device = select_device(host, environ={})
@@ -55,10 +55,10 @@ def shown(survey: Survey) -> str:
 def test_gpus_are_shown_with_who_uses_them_and_the_chosen_one_is_marked() -> None:
     text = shown(make_survey(BUSY, IDLE))
     assert "driver 580.65.06, CUDA 13.0" in text
-    busy, idle = (line for line in text.splitlines() if "NVIDIA H100 80GB HBM3 " in line and "GPU" not in line)
-    assert "9.0 / 80.0" in busy and "700 W" in busy and "gen5 x16" in busy and "→" not in busy
-    assert "python3 (4711, 70.0 GiB)" in text and "Xorg (12, graphics)" in text
-    assert "→" in idle and "nothing" in idle
+    busy, idle = (line for line in text.splitlines() if "GiB free" in line)
+    assert "9.0 of 80.0 GiB free, compute capability 9.0, 700 W, PCIe gen5 x16" in busy and "→" not in busy
+    assert "used by python3 (pid 4711, 70.0 GiB), Xorg (pid 12, graphics)" in text
+    assert "→" in idle and "idle" in text
     assert "GPU-1bbbbbbb" in text
     assert "GPU 1, NVIDIA H100 80GB HBM3: idle, most free memory of 2 GPUs" in text
 

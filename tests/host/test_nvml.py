@@ -24,6 +24,7 @@ class FakeNvml:
 
     NVMLError = NVMLError
     NVML_CLOCK_SM = 1
+    nvmlMemory_v2 = 2
     NVML_ERROR_NO_PERMISSION = 4
     NVML_ERROR_DRIVER_NOT_LOADED = 9
     NVML_ERROR_LIBRARY_NOT_FOUND = 12
@@ -32,7 +33,7 @@ class FakeNvml:
 
     def __init__(self, gpus: int = 1, refuse: dict[str, int] | None = None, mig: dict[int, int] | None = None) -> None:
         self.gpus, self.refuse, self.mig = gpus, refuse or {}, mig or {}
-        self.memory: Any = SimpleNamespace(total=140 * GIB, free=100 * GIB, used=40 * GIB)
+        self.old_driver = False
         self.compute = [SimpleNamespace(pid=41, usedGpuMemory=7 * GIB), SimpleNamespace(pid=42, usedGpuMemory=None)]
         self.answers: dict[str, Callable[..., Any]] = {
             "nvmlInit": lambda: None,
@@ -44,7 +45,7 @@ class FakeNvml:
             "nvmlDeviceGetMigMode": lambda handle: (int(self._index(handle) in self.mig), 0),
             "nvmlDeviceGetMaxMigDeviceCount": lambda handle: 7,
             "nvmlDeviceGetMigDeviceHandleByIndex": self._instance,
-            "nvmlDeviceGetMemoryInfo": lambda handle: self.memory,
+            "nvmlDeviceGetMemoryInfo": self._memory,
             "nvmlDeviceGetEnforcedPowerLimit": lambda handle: 700_000,
             "nvmlDeviceGetUUID": lambda handle: handle,
             "nvmlDeviceGetName": lambda handle: "NVIDIA H200",
@@ -69,6 +70,13 @@ class FakeNvml:
             return answer(*arguments)
 
         return call
+
+    def _memory(self, handle: str, version: int = 1) -> Any:
+        """The first version holds the driver's own share in ``used`` and does not name it."""
+        if version == 2 and self.old_driver:
+            raise NVMLError(25)
+        memory = {"total": 141 * GIB, "free": 100 * GIB}
+        return SimpleNamespace(**memory, reserved=GIB) if version == 2 else SimpleNamespace(**memory)
 
     def _index(self, handle: str) -> int:
         return int(handle[4])
@@ -141,6 +149,13 @@ def test_details_that_the_driver_refuses_are_unknown_not_fatal() -> None:
     (gpu,) = read(fake).gpus
     assert (gpu.compute_capability, gpu.power_limit_w, gpu.pcie_generation, gpu.sm_clock_mhz) == (None,) * 4
     assert gpu.processes == () and gpu.problem is None
+
+
+def test_an_old_driver_does_not_tell_what_it_reserves() -> None:
+    fake = FakeNvml()
+    fake.old_driver = True
+    (gpu,) = read(fake).gpus
+    assert (gpu.total_bytes, gpu.free_bytes) == (141 * GIB, 100 * GIB)
 
 
 def test_a_gpu_without_memory_of_its_own_uses_ram() -> None:
