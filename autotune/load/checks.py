@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from autotune.load.phases import Controller
 
 LAG_LIMIT_MS = 5.0
+SATURATED = "client saturated"
 ACHIEVED_SHARE = 0.99
 CPU_LIMIT = 0.95
 COUNT_SHARE = 0.01
@@ -22,7 +23,7 @@ def window_problems(controller: "Controller", counts: Counts, load: LoadSpec, wi
         return [f"not measured: {controller.interrupted}"]
     if counts.in_window == 0:
         return ["not measured: no request ended inside the window"]
-    if window_s < 0.999 * load.min_s:
+    if window_s < 0.999 * load.min_s and not controller.by_rule:
         return [f"not measured: the load ended after {window_s:.1f} s of at least {load.min_s:g} s"]
     return []
 
@@ -48,7 +49,9 @@ def client_problems(client: Client, load: LoadSpec, *, slo_ms: float | None = No
         reasons.append(f"load reached {client.achieved:.4g} of {client.intended:.4g} intended")
     if client.cpu_share > CPU_LIMIT * load.processes:
         reasons.append(f"its CPU was {100 * client.cpu_share / load.processes:.0f} % busy")
-    return [f"not measured: client saturated: {', '.join(reasons)}"] if reasons else []
+    if not reasons:
+        return []
+    return [f"not measured: {SATURATED}: {', '.join(reasons)}; {load.processes} client process(es) are too few"]
 
 
 def check_counts(measurement: Measurement, before: ServerCounters, after: ServerCounters) -> tuple[str, ...]:
@@ -85,6 +88,6 @@ def check_prefix_hits(measurement: Measurement, before: ServerCounters, after: S
         return ()
     rate = (after.prefix_hits - before.prefix_hits) / queries
     intended = measurement.prefix_hits.intended
-    if rate <= intended + HIT_RATE_MARGIN:
+    if intended is None or rate <= intended + HIT_RATE_MARGIN:
         return ()
     return (f"not measured: prefix-cache hit rate {rate:.0%}, the workload shares {intended:.0%}",)

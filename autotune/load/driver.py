@@ -11,6 +11,7 @@ that coarse) and the loop then turns until the request is due.
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -30,10 +31,23 @@ OnTick = Callable[[Sample], bool]
 
 
 class Driver:
-    """One client's run against one target. ``run`` returns when ``on_tick`` says True, or the trace ends."""
+    """One client's run against one target. ``run`` returns when ``on_tick`` says True, or the trace ends.
 
-    def __init__(self, target: Target, load: LoadSpec, prompts: PromptStream, *, seed: int, on_tick: OnTick) -> None:
+    ``share`` = (i, n): this is client i of n that share the load.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        load: LoadSpec,
+        prompts: PromptStream,
+        *,
+        seed: int,
+        on_tick: OnTick,
+        share: tuple[int, int] = (0, 1),
+    ) -> None:
         self._load = load
+        self._client, self._clients = share
         self._prompts = prompts
         self._rng = np.random.default_rng(seed)
         self._on_tick = on_tick
@@ -44,6 +58,11 @@ class Driver:
         self._result = ClientResult(RequestLog(), self._counters.gaps)
         self._sent = self._failed = 0
         self._over = False
+
+    @property
+    def log(self) -> RequestLog:
+        """Requests that have ended so far."""
+        return self._result.log
 
     async def run(self) -> ClientResult:
         """Load the target until the controller ends it; what is in flight then is cut."""
@@ -65,11 +84,12 @@ class Driver:
         return self._result
 
     def _start_closed(self, concurrency: int) -> None:
-        for age in stratified(self._rng, concurrency):
+        for age in stratified(self._rng, concurrency)[self._client :: self._clients]:
             self._send_next(time.perf_counter(), age=float(age))
 
     def _start_open(self, arrival: Arrival) -> None:
-        self._due_times = (float(due) for block in arrival.times(self._rng) for due in block)
+        every = (float(due) for block in arrival.times(self._rng) for due in block)
+        self._due_times = islice(every, self._client, None, self._clients)
         self._queue_next()
 
     def _queue_next(self) -> None:

@@ -4,18 +4,16 @@ The caller reads the server's counters before and after, and asks ``checks.check
 this room knows HTTP and statistics, not the server's metrics.
 """
 
-import asyncio
-import resource
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-import uvloop
-
-from autotune.load.driver import Driver
+from autotune.load.checks import SATURATED
+from autotune.load.job import Job
 from autotune.load.phases import Controller, Progress, Rule
-from autotune.load.records import ClientResult
+from autotune.load.runner import processors, run_alone, run_fleet
+from autotune.load.slo import Slo
 from autotune.load.summary import summarise
-from autotune.load.types import LoadSpec, Measurement, Target
-from autotune.workload.prompts import PromptStream
+from autotune.load.types import AUTO_PROCESSES, LoadSpec, Measurement, Target
 from autotune.workload.types import Workload
 
 
@@ -30,6 +28,7 @@ def measure(
     avoid_ids: frozenset[int] = frozenset(),
     stop: Callable[[], str | None] | None = None,
     rules: Sequence[Rule] = (),
+    slos: Sequence[Slo] = (),
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Measurement:
     """Load ``target`` as ``load`` says and measure.
@@ -37,24 +36,23 @@ def measure(
     ``seed`` and ``point_id`` choose the prompts: equal values give equal prompts, other values prompts that
     no cache has seen. ``vocab_size`` None sends text instead of token ids. ``stop`` is asked 20 times a
     second; a reason ends the load and makes the measurement invalid. ``rules`` may end the window early.
+    Where ``load.processes`` is ``AUTO_PROCESSES`` and the client was saturated, the load is repeated with
+    twice the client processes, on fresh prompts.
     """
-    _allow_open_files()
-    prompts = PromptStream(workload, seed=seed, point_id=point_id, vocab_size=vocab_size, avoid=avoid_ids)
-    controller = Controller(load, stop=stop, rules=rules, on_progress=on_progress)
-    driver = Driver(target, load, prompts, seed=seed, on_tick=controller.on_tick)
-    result = run_driver(driver)
-    controller.finish(result.samples[-1].at if result.samples else result.started)
-    return summarise(result, controller, workload, load, seed=seed, point_id=point_id)
 
+    def once(processes: int) -> Measurement:
+        spec = replace(load, processes=processes)
+        fresh_id = point_id if processes == 1 else f"{point_id}/{processes}"
+        job = Job(target, workload, spec, seed, fresh_id, vocab_size, avoid_ids)
+        controller = Controller(spec, stop=stop, rules=rules, on_progress=on_progress)
+        result = run_alone(job, controller) if processes == 1 else run_fleet(job, controller)
+        controller.finish(result.samples[-1].at if result.samples else result.started)
+        return summarise(result, controller, workload, spec, seed=seed, point_id=point_id, slos=slos)
 
-def run_driver(driver: Driver) -> ClientResult:
-    """Run a driver in an event loop of its own."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(driver.run())
-
-
-def _allow_open_files() -> None:
-    """Raise the soft limit of open files to the hard one: a thousand streams are a thousand sockets."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if load.processes != AUTO_PROCESSES:
+        return once(load.processes)
+    processes, measurement = 1, once(1)
+    while 2 * processes < processors() and any(SATURATED in problem for problem in measurement.problems):
+        processes *= 2
+        measurement = once(processes)
+    return measurement

@@ -3,8 +3,8 @@
     warm-up   until the rate of events is steady: at least ``warmup_min_s`` after the first token, every slot
               of a closed loop has ended a request (or four times ``warmup_min_s`` are over), and the two
               halves of the last seconds differ by no more than 5 % or twice their standard error
-    window    at least ``min_s`` and ``min_requests``, then until the interval of the rate is narrow enough,
-              a rule says that nothing more can be learned, or ``max_s``
+    window    until a rule says that its decision is made, or (from ``min_s`` and ``min_requests`` on) the
+              interval of the rate is narrow enough, or ``max_s``
     drain     open loop only: load goes on until every request that was due in the window has ended
 
 Closed loops need no drain: requests that *end* in the window are a fair sample of all once the load is steady,
@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from autotune.load.records import Sample
+from autotune.load.records import RequestLog, Sample
 from autotune.load.stats import mean_interval, wilson
 from autotune.load.types import Estimate, LoadSpec
 
@@ -40,8 +40,19 @@ class Progress:
     failed: int
 
 
-Rule = Callable[[Progress, Sequence[Sample]], str | None]
-"""Looks at the window so far (and its samples); a reason ends the point."""
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """What a rule may look at: the window so far, its samples and every request that has ended yet."""
+
+    progress: Progress
+    samples: Sequence[Sample]
+    log: RequestLog
+    window_start: float
+    open_loop: bool
+
+
+Rule = Callable[[View], str | None]
+"""Looks at the window so far; a reason ends the point."""
 
 
 class Controller:
@@ -59,12 +70,14 @@ class Controller:
         self._stop = stop
         self._rules = rules
         self._on_progress = on_progress
+        self.log = RequestLog()
         self.samples: list[Sample] = []
         self.window_start: float | None = None
         self.window_end: float | None = None
         self.stopped = ""
         self.interrupted: str | None = None
         self.settled = True
+        self.by_rule = False
         self._first_token_at: float | None = None
         self._window_index = 0
         self._next_check = 0.0
@@ -150,15 +163,21 @@ class Controller:
         load = self._load
         if progress.window_s >= load.max_s:
             return f"longest window, {load.max_s:g} s"
-        if progress.window_s < load.min_s:
-            return None
         for rule in self._rules:
-            reason = rule(progress, self.samples[self._window_index :])
+            reason = rule(self._view(progress))
             if reason:
+                self.by_rule = True
                 return reason
+        if progress.window_s < load.min_s or load.precision <= 0:
+            return None
         if progress.ended >= load.min_requests and progress.rate.relative_half_width <= load.precision:
             return f"rate known within {100 * load.precision:g} %"
         return None
+
+    def _view(self, progress: Progress) -> View:
+        assert self.window_start is not None
+        window = self.samples[self._window_index :]
+        return View(progress, window, self.log, self.window_start, self._load.concurrency is None)
 
     def _tell(self, sample: Sample, phase: Phase, rate: Estimate) -> Progress:
         base = self.samples[self._window_index] if self.window_start else sample

@@ -76,11 +76,24 @@ class RequestLog:
 
     def add(self, row: tuple[float | int | bool, ...]) -> None:
         """Append one row: values in the order of ``COLUMNS``."""
-        if self._n == len(self._columns["due"]):
-            self._columns = {name: np.resize(col, 2 * self._n) for name, col in self._columns.items()}
+        self._reserve(self._n + 1)
         for column, value in zip(self._columns.values(), row, strict=True):
             column[self._n] = value
         self._n += 1
+
+    def extend(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Append many rows, given as columns."""
+        end = self._n + len(columns["due"])
+        self._reserve(end)
+        for name, column in self._columns.items():
+            column[self._n : end] = columns[name]
+        self._n = end
+
+    def _reserve(self, rows: int) -> None:
+        capacity = len(self._columns["due"])
+        if rows > capacity:
+            size = max(rows, 2 * capacity)
+            self._columns = {name: np.resize(column, size) for name, column in self._columns.items()}
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         return self._columns[name][: self._n]
@@ -126,7 +139,7 @@ class GapHistogram:
         total = cls()
         for histogram in histograms:
             for second, counts in histogram.seconds.items():
-                total.seconds[second] = total.seconds.get(second, 0) + counts
+                total.seconds[second] = total.seconds.get(second, np.zeros(GAP_BINS, np.int32)) + counts
         return total
 
 

@@ -25,6 +25,7 @@ from autotune.load.types import PERCENTILES, Estimate, Latency
 Floats = npt.NDArray[np.float64]
 BATCHES = 16
 CONFIDENCE = 0.95
+Z95 = 1.959963984540054
 
 
 def student_t(degrees: int) -> float:
@@ -79,7 +80,7 @@ def percentile(values: Floats, q: float) -> Estimate | None:
         return None
     value = float(np.percentile(values, q))
     ordered = np.sort(values)
-    low, high = _ranks(n, q / 100, _inflation(values, value, q / 100))
+    low, high = _ranks(n, q / 100, inflation((values <= value).astype(np.float64), q / 100))
     return Estimate(
         value,
         float(ordered[low - 1]) if low >= 1 else None,
@@ -87,15 +88,17 @@ def percentile(values: Floats, q: float) -> Estimate | None:
     )
 
 
-def _inflation(values: Floats, value: float, p: float) -> float:
-    """How much autocorrelation inflates the variance of the share below ``value``."""
-    below = (values <= value).astype(np.float64)
-    k = min(BATCHES, len(values) // 4)
-    if k < 4:
+def inflation(hits: Floats, p: float) -> float:
+    """By how much autocorrelation inflates the variance of the share of a time-ordered 0/1 series; 1 or more.
+
+    ``p`` is the share; an independent series has the variance p(1-p)/n.
+    """
+    k = min(BATCHES, len(hits) // 4)
+    if k < 4 or not 0 < p < 1:
         return 1.0
-    means = batch_means(below, k)
+    means = batch_means(hits, k)
     observed = means.var(ddof=1) / k * _widening(means)
-    return max(1.0, float(observed) / (p * (1 - p) / len(values)))
+    return max(1.0, float(observed) / (p * (1 - p) / len(hits)))
 
 
 def _ranks(n: int, p: float, inflation: float) -> tuple[int, int]:
@@ -123,11 +126,10 @@ def latency(values_ms: Floats) -> Latency:
     return Latency(len(values_ms), float(values_ms.mean()), **percentiles)
 
 
-def wilson(successes: int, n: int) -> Estimate:
-    """A share with its Wilson score interval."""
+def wilson(successes: float, n: float, *, z: float = Z95) -> Estimate:
+    """A share with its Wilson score interval. ``n`` may be an effective, fractional sample size."""
     if n == 0:
         return Estimate(0.0, 0.0, 1.0)
-    z = 1.959963984540054
     p = successes / n
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))

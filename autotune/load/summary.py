@@ -5,6 +5,7 @@ were sent; requests of the first wave that started at an age are left out. Open 
 the requests that were *due* inside the window, from the moment they were due.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,8 @@ import numpy.typing as npt
 from autotune.load.checks import client_problems, outcome_problems, window_problems
 from autotune.load.phases import Controller, rates_between
 from autotune.load.records import FAILURE_WORDS, ClientResult, Outcome, RequestLog, gap_ms
-from autotune.load.stats import BATCHES, latency, mean_interval, student_t
+from autotune.load.slo import Slo, goodput, judge, scored
+from autotune.load.stats import BATCHES, Z95, latency, mean_interval, student_t
 from autotune.load.types import (
     PERCENTILES,
     Client,
@@ -22,10 +24,12 @@ from autotune.load.types import (
     Estimate,
     Failure,
     FullRun,
+    Goodput,
     Latency,
     LoadSpec,
     Measurement,
     PrefixHits,
+    SloResult,
     Totals,
 )
 from autotune.workload.types import Workload
@@ -52,7 +56,14 @@ class Window:
 
 
 def summarise(
-    result: ClientResult, controller: Controller, workload: Workload, load: LoadSpec, *, seed: int, point_id: str
+    result: ClientResult,
+    controller: Controller,
+    workload: Workload,
+    load: LoadSpec,
+    *,
+    seed: int,
+    point_id: str,
+    slos: Sequence[Slo] = (),
 ) -> Measurement:
     """The measurement of one run."""
     assert controller.window_start is not None and controller.window_end is not None
@@ -62,6 +73,7 @@ def summarise(
     ttft, tpot, e2el = _latencies(log, window, open_loop=load.concurrency is None)
     client = _client(result, window, load, ratio)
     counts = _counts(log, window)
+    good, standings = _objectives(log, window, tuple(slos), open_loop=load.concurrency is None)
     return Measurement(
         workload=workload.name,
         load=str(load),
@@ -82,6 +94,8 @@ def summarise(
         client=client,
         prefix_hits=_prefix_hits(log, workload),
         failures=_failures(result),
+        goodput=good,
+        slos=standings,
         stopped=controller.stopped,
         problems=(
             *window_problems(controller, counts, load, window.length_s),
@@ -125,6 +139,21 @@ def _latencies(log: RequestLog, window: Window, *, open_loop: bool) -> tuple[Lat
         latency(1e3 * tpot),
         latency(1e3 * (log["last"] - start)[scored]),
     )
+
+
+def _objectives(
+    log: RequestLog, window: Window, slos: tuple[Slo, ...], *, open_loop: bool
+) -> tuple[Goodput | None, tuple[SloResult, ...]]:
+    """Goodput and SLOs over all requests of the window, failed and unfinished ones included."""
+    if not slos:
+        return None, ()
+    moment = "due" if open_loop else "ended"
+    rows = window.holds(log[moment]) & ~log["partial"]
+    rows &= open_loop | (log["outcome"] != Outcome.CUT)
+    order = np.flatnonzero(rows)[np.argsort(log[moment][rows], kind="stable")]
+    latencies = scored(log, order, "due" if open_loop else "sent")
+    good = goodput(slos, latencies, log[moment][order] - window.start, window.length_s)
+    return good, tuple(judge(slo, latencies, z=Z95) for slo in slos)
 
 
 def _gaps(result: ClientResult, window: Window) -> Latency:

@@ -14,11 +14,12 @@ Definitions, the usual ones of the field except that latency counts from the *sc
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from autotune.workload.arrivals import Arrival
 
 PERCENTILES = (50, 90, 95, 99)
+AUTO_PROCESSES = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class LoadSpec:
     says, whatever the server does. The scored window starts when the token rate is steady (not before
     ``warmup_min_s``, at the latest after ``warmup_max_s``) and lasts between ``min_s`` and ``max_s``.
     It ends early once the throughput interval's half-width is at most ``precision`` of its mean.
-    ``error_budget`` is the share of requests that may fail.
+    A ``precision`` of 0 leaves the end to rules and ``max_s``. ``error_budget`` is the share of requests that
+    may fail. ``processes`` client processes share the load; ``AUTO_PROCESSES`` takes as many as needed.
     """
 
     concurrency: int | None = None
@@ -169,9 +171,9 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class PrefixHits:
-    """Intended and reported prefix-cache hit rate (reported: None where the server doesn't say)."""
+    """Intended and reported prefix-cache hit rate; None where the workload or the server doesn't say."""
 
-    intended: float
+    intended: float | None
     reported: float | None = None
 
 
@@ -181,6 +183,23 @@ class Goodput:
 
     requests_per_s: Estimate
     share: Estimate
+
+
+Standing = Literal["met", "missed", "open"]
+
+
+@dataclass(frozen=True, slots=True)
+class SloResult:
+    """How one SLO stands: the share of ``n`` requests in time, and the latency at the SLO's percentile.
+
+    ``value_ms`` is None where too many requests never ended.
+    """
+
+    slo: str
+    standing: Standing
+    share: Estimate
+    value_ms: float | None
+    n: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +226,7 @@ class Measurement:
     prefix_hits: PrefixHits
     failures: tuple[Failure, ...] = ()
     goodput: Goodput | None = None
+    slos: tuple[SloResult, ...] = ()
     stopped: str = ""
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -231,6 +251,7 @@ class Measurement:
         for name, kind in _PARTS.items():
             fields[name] = kind(**data[name])
         fields["failures"] = tuple(Failure(**failure) for failure in data["failures"])
+        fields["slos"] = tuple(SloResult(**{**r, "share": Estimate(**r["share"])}) for r in data.get("slos", ()))
         if data["goodput"] is not None:
             fields["goodput"] = Goodput(**{k: Estimate(**v) for k, v in data["goodput"].items()})
         return cls(**{**fields, "problems": tuple(data["problems"]), "notes": tuple(data["notes"])})

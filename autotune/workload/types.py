@@ -108,8 +108,10 @@ class Workload:
         return self._weighted([shape.output.mean for shape in self.shapes])
 
     @property
-    def intended_hit_rate(self) -> float:
-        """Share of all prompt tokens that a perfect prefix cache would hold, once warm."""
+    def intended_hit_rate(self) -> float | None:
+        """Share of all prompt tokens that a perfect prefix cache would hold, once warm; None if unknown."""
+        if self.requests:
+            return None
         if self.trace:
             return _trace_hit_rate(self.trace, self.block_tokens)
         shared = self._weighted([float(min(s.prefix.tokens, s.input.mean)) if s.prefix else 0.0 for s in self.shapes])

@@ -100,3 +100,19 @@ def test_chat_sends_messages(mock: Callable[..., Any]) -> None:
     m = run(server.target, LoadSpec.closed(2, **QUICK), chat, vocab_size=None)
     assert m.valid, m.problems
     assert json.loads(json.dumps(server.stats()["prompts"][0]))
+
+
+@pytest.mark.parametrize(
+    "load", [LoadSpec.closed(9, processes=2, **QUICK), LoadSpec.open(Constant(60.0), processes=2, **QUICK)]
+)
+def test_several_processes_act_as_one_client(mock: Callable[..., Any], load: LoadSpec) -> None:
+    server = mock(ttft_s=0.02, itl_s=0.005, keep_prompts=True)
+    m = run(server.target, load)
+    stats = server.stats()
+    assert not [p for p in m.problems if "saturated" not in p]
+    assert m.counts.sent == stats["requests"]
+    assert abs(m.totals.output_tokens - stats["output_tokens"]) <= 32
+    assert len({tuple(p[:4]) for p in stats["prompts"]}) == stats["requests"]
+    expected = 9 / 0.125 if load.concurrency else 60
+    assert m.requests_per_s.value == pytest.approx(expected, rel=0.2)
+    assert m.itl_ms.p50.value == pytest.approx(5, rel=0.2)
