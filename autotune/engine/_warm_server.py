@@ -151,6 +151,7 @@ class Server:
                 unset_threads()
             random.seed()
             fork_for_spawn()
+            os.register_at_fork(after_in_child=let_go_of_network)
         except OSError as error:
             os.write(pipe, repr(error).encode())
             os._exit(70)
@@ -204,6 +205,23 @@ def fork_for_spawn() -> None:
         return original(self, method)
 
     base.get_context = get_context  # type: ignore[method-assign]
+
+
+def let_go_of_network() -> None:
+    """Replace inherited network sockets, which a spawned process would not have, with /dev/null.
+
+    Else the engine process would keep the API server's port open after that server's death.
+    """
+    null = os.open(os.devnull, os.O_RDWR)
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            with socket.socket(fileno=os.dup(int(name))) as inherited:
+                on_network = inherited.family in (socket.AF_INET, socket.AF_INET6)
+        except OSError:  # not a socket, or closed meanwhile
+            continue
+        if on_network:
+            os.dup2(null, int(name))
+    os.close(null)
 
 
 def cuda_in_use() -> bool:

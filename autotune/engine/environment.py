@@ -10,12 +10,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from autotune.engine.process import ENGINE_MARK, RUN_MARK
+from autotune.engine.process import ENGINE_MARK, RUN_MARK, TUNER_MARK, tuner_mark
 from autotune.engine.types import EngineSpec
 
 HOST = "127.0.0.1"
 
-# What the ``vllm`` command does. Like it, it must not take a folder named vllm in the working folder for vLLM.
+# What the ``vllm`` command does. Like it, it must not take a folder named vllm in the working folder for
+# vLLM.
 MAIN = (
     "import sys; sys.path[:] = [p for p in sys.path if p]; sys.argv[0] = 'vllm'; "
     "from vllm.entrypoints.cli.main import main; main()"
@@ -79,7 +80,8 @@ def engine_environment(spec: EngineSpec, engine_id: str) -> dict[str, str]:
         env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     if spec.device is not None:
         env["CUDA_VISIBLE_DEVICES"] = spec.device
-    return env | dict(spec.launch().env) | {RUN_MARK: spec.run_id, ENGINE_MARK: engine_id}
+    marks = {RUN_MARK: spec.run_id, TUNER_MARK: tuner_mark(), ENGINE_MARK: engine_id}
+    return env | dict(spec.launch().env) | marks
 
 
 def without_mark(env: Mapping[str, str]) -> dict[str, str]:

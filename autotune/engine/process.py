@@ -32,6 +32,10 @@ from autotune.engine.types import StopReport
 
 RUN_MARK = "AUTOTUNE_RUN_ID"
 ENGINE_MARK = "AUTOTUNE_ENGINE"
+TUNER_MARK = "AUTOTUNE_TUNER"
+# The mark of a warm server in place of an engine's; as long as an engine's id, which is written over it in a
+# fork.
+SERVER_MARK = "warm-server-----"
 TERM_GRACE_S = 5.0
 KILL_LIMIT_S = 15.0
 TRACKER_GRACE_S = 2.0
@@ -99,6 +103,33 @@ def start(argv: Sequence[str], *, env: Mapping[str, str], log_path: Path, pass_f
     return PlainChild(popen)
 
 
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A running process of some tuner's, with what its environment says of its origin."""
+
+    stat: ProcessStat
+    run_id: str
+    engine_id: str
+    tuner: str
+
+    @property
+    def is_warm_server(self) -> bool:
+        """Whether it holds vLLM's imports rather than an engine."""
+        return self.engine_id == SERVER_MARK
+
+
+def all_marked() -> list[Marked]:
+    """Every running process of this user that an engine room started, whichever tuner it belongs to."""
+    found = []
+    for stat in procfs.all_stats():
+        if stat.running and procfs.owner_uid(stat.pid) == os.getuid():
+            environ = procfs.read_environ(stat.pid)
+            run_id, engine_id, tuner = (environ.get(mark) for mark in (RUN_MARK, ENGINE_MARK, TUNER_MARK))
+            if run_id and engine_id and tuner:
+                found.append(Marked(stat, run_id, engine_id, tuner))
+    return found
+
+
 def find_marked(run_id: str, engine_id: str | None = None) -> list[ProcessStat]:
     """Running processes that carry the run id (and the engine id, where given) in their environment."""
     return [stat for stat in procfs.all_stats() if stat.running and _carries(stat.pid, run_id, engine_id)]
@@ -107,6 +138,24 @@ def find_marked(run_id: str, engine_id: str | None = None) -> list[ProcessStat]:
 def _carries(pid: int, run_id: str, engine_id: str | None) -> bool:
     environ = procfs.read_environ(pid)
     return environ.get(RUN_MARK) == run_id and engine_id in (None, environ.get(ENGINE_MARK))
+
+
+def tuner_mark() -> str:
+    """Names this process, so that an engine can be asked later whether its tuner still lives."""
+    stat = procfs.read_stat(os.getpid())
+    started_ticks = stat.id.started_ticks if stat else 0
+    return f"{os.getpid()}:{started_ticks}:{procfs.pid_namespace()}:{procfs.machine_boot_id()}"
+
+
+def tuner_lives(mark: str) -> bool:
+    """Whether the process that a tuner mark names still runs. A mark that cannot be judged from here counts
+    as alive.
+    """
+    pid, _, rest = mark.partition(":")
+    ticks, _, place = rest.partition(":")
+    if not (pid.isdigit() and ticks.isdigit()) or place != f"{procfs.pid_namespace()}:{procfs.machine_boot_id()}":
+        return True
+    return procfs.alive(ProcessId(int(pid), int(ticks)))
 
 
 def send(process: ProcessId, signum: int) -> bool:
@@ -153,7 +202,7 @@ class Family:
     def stop(self, grace_s: float = TERM_GRACE_S) -> StopReport:
         """End the whole family, also when the leader is already dead. Safe to call again."""
         report = end(self.members, grace_s=grace_s)
-        code = self.leader.poll()
+        code = self._exit_code(limit_s=0.0 if report.survivors else 1.0)
         if not report.survivors:
             self.leader.release()
             self._released = True
@@ -164,6 +213,13 @@ class Family:
             survivors=report.survivors,
             shm_removed=report.shm_removed,
         )
+
+    def _exit_code(self, limit_s: float) -> int | None:
+        """The kernel tells a dead leader's code a moment after its last thread has gone."""
+        deadline = time.monotonic() + limit_s
+        while (code := self.leader.poll()) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return code
 
 
 def end(members: Callable[[], Iterable[ProcessStat]], *, grace_s: float = TERM_GRACE_S) -> StopReport:

@@ -34,6 +34,7 @@ class ProcessStat:
     pgid: int
     sid: int
     cpu_ticks: int
+    threads: int
 
     @property
     def pid(self) -> int:
@@ -42,8 +43,8 @@ class ProcessStat:
 
     @property
     def running(self) -> bool:
-        """Whether it still holds anything; a zombie holds only its number."""
-        return self.state not in ("Z", "X")
+        """Whether it still holds anything: a zombie holds only its number, unless threads of it live on."""
+        return self.state not in ("Z", "X") or self.threads > 1
 
 
 def read_stat(pid: int) -> ProcessStat | None:
@@ -63,6 +64,7 @@ def read_stat(pid: int) -> ProcessStat | None:
         pgid=int(fields[2]),
         sid=int(fields[3]),
         cpu_ticks=int(fields[11]) + int(fields[12]),
+        threads=int(fields[17]),
     )
 
 
@@ -125,6 +127,14 @@ def oom_kills() -> int | None:
         except (OSError, KeyError, ValueError):
             continue
     return None
+
+
+def pid_namespace() -> str:
+    """Pids mean something only within one namespace; containers have their own."""
+    try:
+        return os.readlink(PROC / "self/ns/pid").removeprefix("pid:").strip("[]")
+    except OSError:
+        return ""
 
 
 def machine_boot_id() -> str:

@@ -26,12 +26,10 @@ from typing import Any, Self
 
 from autotune.engine import procfs
 from autotune.engine.environment import engine_environment, without_mark
-from autotune.engine.process import Family, start
+from autotune.engine.process import SERVER_MARK, Family, start
 from autotune.engine.procfs import ProcessId
 from autotune.engine.types import EngineSpec
 
-# As long as an engine's id, which is written over it in every engine.
-SERVER_MARK = "warm-server-----"
 IMPORT_LIMIT_S = 300.0
 ANSWER_LIMIT_S = 20.0
 LOST_EXIT_CODE = -int(signal.SIGKILL)
