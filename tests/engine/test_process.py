@@ -116,9 +116,7 @@ def test_descendant_without_our_marks_is_found_through_the_session(spawn: Spawn)
 
 def test_foreign_processes_are_left_alone(spawn: Spawn) -> None:
     look_alikes = [
-        subprocess.Popen(
-            [sys.executable, "-c", SLEEP], env={**os.environ, **marks}, stdout=subprocess.DEVNULL
-        )
+        subprocess.Popen([sys.executable, "-c", SLEEP], env={**os.environ, **marks}, stdout=subprocess.DEVNULL)
         for marks in ({}, {RUN_MARK: RUN, ENGINE_MARK: "other"}, {RUN_MARK: "other", ENGINE_MARK: "e1"})
     ]
     try:
