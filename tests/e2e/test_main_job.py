@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 SPACE = """
 schema: 1
 name: end-to-end
-extends: cpu
 parameters:
   max-num-seqs: {values: [1, 4, 16, 64], scope: live, ordered: true, why: "the strongest flag"}
   kv-cache-memory-bytes: {values: [default, 128K], why: "128K holds fewer tokens than a request needs"}
@@ -33,7 +32,7 @@ seeds:
 
 
 def autotune(*words: str, cwd: Path, timeout_s: float = 800) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "autotune.cli.main", *words]
+    command = [sys.executable, "-m", "autotune", *words]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 

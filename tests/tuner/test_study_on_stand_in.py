@@ -18,7 +18,6 @@ pytestmark = pytest.mark.timeout(240)
 SPACE = """
 schema: 1
 name: stand-in
-extends: cpu
 parameters:
   max-num-seqs: {values: [2, 8, 32, default], scope: live, ordered: true, why: "limits the batch"}
   stream-interval: {values: [default, 4], why: "does nothing here"}
@@ -38,7 +37,7 @@ def python(tmp_path: Path) -> Path:
 def command(tmp_path: Path, python: Path) -> list[str]:
     (tmp_path / "space.yaml").write_text(SPACE)
     words = ["run", "--gpu", "cpu", "--space", "space.yaml", "--out", "out", "--window", "1s", "--study", "s"]
-    return [sys.executable, "-m", "autotune.cli.main", *words, "--vllm-python", str(python)]
+    return [sys.executable, "-m", "autotune", *words, "--vllm-python", str(python)]
 
 
 def finish(command: list[str], folder: Path, *more: str) -> "subprocess.CompletedProcess[str]":
@@ -67,7 +66,7 @@ def test_a_configuration_that_cannot_run_is_infeasible_and_never_a_number(
     command: list[str], tmp_path: Path, python: Path
 ) -> None:
     set_behaviour(python, {"rules": [{"when": {"max-num-seqs": 2}, "fail": "kv_cache_too_small"}]})
-    done = finish(command, tmp_path, "--trials", "3")
+    done = finish(command, tmp_path, "--trials", "2")
     assert done.returncode == 0, done.stderr
     failed = [t for t in result(tmp_path)["trials"] if t["failure"]]
     assert [t["failure"]["class"] for t in failed] == ["kv_cache_too_small"] and failed[0]["points"] == []
@@ -127,7 +126,7 @@ def engines_of(run_id: str) -> list[int]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_study_goes_on_where_it_was(command: list[str], tmp_path: Path, number: signal.Signals) -> None:
     name = f"stop-{number.name}-{os.getpid()}"
-    words = [*command, "--trials", "3", "--study", name]
+    words = [*command, "--trials", "2", "--study", name]
     tuner = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: points(tmp_path) >= 2)
     tuner.send_signal(number)
@@ -150,7 +149,7 @@ def test_another_question_under_the_same_name_is_refused(command: list[str], tmp
 
 
 def test_two_tuners_on_one_folder_are_refused(command: list[str], tmp_path: Path) -> None:
-    words = [*command, "--trials", "3"]
+    words = [*command, "--trials", "2"]
     first = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: points(tmp_path) >= 1)
