@@ -25,6 +25,7 @@ from autotune.errors import AutotuneError
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("autotune.cli.run:run", "Find the best launch configuration for this machine and prove it."),
     "detect": ("autotune.cli.detect:detect", "Show the GPUs, the CPU, every vLLM, and the search space chosen."),
+    "reap": ("autotune.cli.reap:reap", "End the engines that a killed tuner left behind."),
 }
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autotune.engine import procfs
-from autotune.engine.process import Marked, all_marked, end
+from autotune.engine.process import Marked, all_marked, end, tuner_lives, tuner_mark
 from autotune.engine.procfs import ProcessStat
 from autotune.errors import EnvironmentFault, Interrupted
 from autotune.host.cpu import available_ram_bytes
@@ -69,7 +69,9 @@ class MemoryGate:
         return [marked.stat for marked in all_marked() if self._is_leftover(marked)]
 
     def _is_leftover(self, marked: Marked) -> bool:
-        return marked.run_id == self.run_id and not marked.is_warm_server
+        """An engine of this run whose tuner we are, or whose tuner is dead."""
+        ours = marked.run_id == self.run_id and not marked.is_warm_server
+        return ours and (marked.tuner == tuner_mark() or not tuner_lives(marked.tuner))
 
     def _is_free(self) -> bool:
         if self._leftovers():
