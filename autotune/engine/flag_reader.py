@@ -33,7 +33,8 @@ class Flag:
     ``kind`` is what the parser makes of the value: ``bool`` has a ``--no-`` form, ``switch`` has not,
     ``optional`` may stand alone or take a value, ``size`` also takes 8k or 25G. ``choices`` are the values that
     the source names; with ``open_choices`` the parser passes others on, to be refused or found in a plugin
-    later. ``default`` counts only where ``default_known``: many defaults are computed at start.
+    later. ``default`` counts only where ``default_known``: many defaults are computed at start. ``bounds`` are
+    the limits of a number, such as ``(("gt", 0), ("le", 1))``; vLLM looks at them after parsing.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Flag:
     negatable: bool = False
     open_choices: bool = False
     default_known: bool = True
+    bounds: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass
@@ -100,9 +102,14 @@ def read_serve_flags(package_dir: Path) -> tuple[Flag, ...]:
             found |= _added(source, engine.module, function, sizes)
     if frontend is not None:
         found |= _generated(source, frontend, sizes)
-        maker = frontend.module.bindings.get("make_arg_parser")
-        if maker and isinstance(maker.node, ast.FunctionDef):
-            found |= _added(source, frontend.module, maker.node, sizes)
+    # Before that class came, the function that makes the parser held the front end's flags itself.
+    maker = (
+        frontend.module.bindings.get("make_arg_parser")
+        if frontend
+        else source.find(ast.FunctionDef, "make_arg_parser", _FOLDERS)
+    )
+    if maker and isinstance(maker.node, ast.FunctionDef):
+        found |= _added(source, maker.module, maker.node, sizes)
     return tuple(found[name] for name in sorted(found))
 
 
@@ -113,6 +120,12 @@ def read_known_env(package_dir: Path) -> tuple[str, ...]:
     table = binding.node.value if binding and isinstance(binding.node, ast.Assign | ast.AnnAssign) else None
     keys = table.keys if isinstance(table, ast.Dict) else []
     return tuple(sorted(text for key in keys if isinstance(text := literal(key), str)))
+
+
+def reads_pairs(package_dir: Path) -> bool:
+    """Whether this vLLM's parser takes ``--disable-x`` for ``--no-enable-x``, and the other way round."""
+    files = (package_dir / "utils").glob("*argparse*.py")
+    return any(b"class EnableDisableAction" in path.read_bytes() for path in files)
 
 
 def _functions(owner: Binding | None, name: str | None = None) -> Iterator[ast.FunctionDef]:
@@ -224,7 +237,9 @@ def _amended(scope: _Scope, flag: Flag, entry: str, value: ast.expr) -> Flag:
         return replace(flag, kind="bool", negatable=True)
     if entry == "action" and "store_" in text:
         return replace(flag, kind="switch", default=False)
-    if entry == "type":
+    if entry == "nargs" and (kind := _kind_of_count(literal(value), flag.kind)):
+        return replace(flag, kind=kind)
+    if entry == "type" and ("json.loads" in text or flag.kind not in ("list", "optional")):
         return replace(flag, kind=_kind_of_type(text, flag.kind))
     return flag
 
@@ -239,15 +254,34 @@ def _kind_of_type(text: str, before: Kind) -> Kind:
     return known.get(text, before)
 
 
+def _kind_of_count(count: Any, before: Kind) -> Kind | None:
+    """The kind that ``nargs=`` makes: a value that may be missing, or several values."""
+    kinds: dict[str, Kind] = {"*": "list", "+": "list"} | ({"?": "optional"} if before == "str" else {})
+    return kinds.get(str(count))
+
+
 def _choices(scope: _Scope, node: ast.expr) -> tuple[Any, ...]:
     """``choices=`` as a literal, as ``get_args(Alias)`` or as the values of an enum."""
     if isinstance(values := literal(node), list | tuple):
         return tuple(values)
+    if isinstance(node, ast.List):
+        return tuple(value for item in node.elts for value in _listed(scope, item))
     if isinstance(node, ast.Call) and "get_args" in ast.unparse(node.func):
         return read_hints(scope.source, scope.module, node.args[0]).values
     if isinstance(node, ast.ListComp):
         return read_hints(scope.source, scope.module, node.generators[0].iter).values
     return ()
+
+
+def _listed(scope: _Scope, item: ast.expr) -> Iterator[Any]:
+    """One item of a list of choices; ``*NAMES`` stands for the items of a list or the keys of a dict."""
+    if not isinstance(item, ast.Starred) or not isinstance(item.value, ast.Name):
+        yield literal(item)
+        return
+    binding = scope.source.follow(scope.module, item.value.id)
+    node = binding.node.value if binding and isinstance(binding.node, ast.Assign | ast.AnnAssign) else None
+    names = node.keys if isinstance(node, ast.Dict) else node.elts if isinstance(node, ast.List) else []
+    yield from (text for name in names if isinstance(text := literal(name), str))
 
 
 def _generated(source: SourceTree, owner: Binding, sizes: Mapping[str, Kind]) -> dict[str, Flag]:
@@ -278,7 +312,17 @@ def _from_field(source: SourceTree, owner: Binding, name: str, sizes: Mapping[st
     if module is None or node is None:
         return flag
     hints = read_hints(source, module, node.annotation)
-    return _with_default(_typed(flag, hints, sizes.get(name)), source.value(module, node.value))
+    typed = replace(_typed(flag, hints, sizes.get(name)), bounds=tuple(_bounds(node.value)))
+    return _with_default(typed, source.value(module, node.value))
+
+
+def _bounds(node: ast.expr | None) -> Iterator[tuple[str, float]]:
+    """The limits in ``Field(gt=0, le=1)``."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "Field":
+        for keyword in node.keywords:
+            limit = literal(keyword.value)
+            if keyword.arg in ("gt", "ge", "lt", "le") and isinstance(limit, int | float):
+                yield keyword.arg, limit
 
 
 def _with_default(flag: Flag, value: Any) -> Flag:

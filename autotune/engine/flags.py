@@ -11,21 +11,23 @@ instead of failing at boot.
 import difflib
 import hashlib
 import json
+import operator
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from autotune.engine import flag_reader, vllm_source, vllm_types
-from autotune.engine.flag_reader import Flag, read_known_env, read_serve_flags
+from autotune.engine.flag_reader import Flag, read_known_env, read_serve_flags, reads_pairs
 from autotune.engine.install import VllmInstall
 from autotune.errors import EnvironmentFault
 
 FEWEST_FLAGS = 50
-_SIZE = re.compile(r"\d+(\.\d+)?[kKmMgGtT]?")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)")
+_PAIRS = (("--enable-", "--disable-"), ("--disable-", "--enable-"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,15 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class FlagTable:
-    """Every flag of one vLLM's ``serve`` command, and the environment variables that it knows."""
+    """Every flag of one vLLM's ``serve`` command, and the environment variables that it knows.
+
+    ``paired``: the parser takes ``--disable-x`` for ``--no-enable-x``, and the other way round (since 0.33).
+    """
 
     version: str
     flags: tuple[Flag, ...]
     known_env: tuple[str, ...] = ()
+    paired: bool = False
 
     def get(self, name: str) -> Flag | None:
         """The flag of that full name, without dashes."""
@@ -81,7 +87,9 @@ class FlagTable:
             return f"vLLM {self.version} has no --{name}" + (f" (nearest: {', '.join(near)})" if near else "")
         if flag.choices is not None:
             return _not_a_choice(flag, value)
-        return None if _fits(flag, value) else f"--{name} takes {_WANTED[flag.kind]}, not {value!r}"
+        if not _fits(flag, value):
+            return f"--{name} takes {_WANTED[flag.kind]}, not {value!r}"
+        return _out_of_bounds(flag, value)
 
     def to_json(self) -> dict[str, Any]:
         """A form that survives JSON; ``from_json`` reads it back."""
@@ -90,11 +98,8 @@ class FlagTable:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "FlagTable":
         """The table that ``to_json`` wrote. Raises ``KeyError`` or ``TypeError`` on anything else."""
-        flags = tuple(
-            Flag(**{**row, "aliases": tuple(row["aliases"]), "choices": _tuple(row["choices"])})
-            for row in data["flags"]
-        )
-        return cls(data["version"], flags, tuple(data["known_env"]))
+        flags = tuple(flag_from_json(row) for row in data["flags"])
+        return cls(data["version"], flags, tuple(data["known_env"]), data["paired"])
 
     def _level(self) -> Flag | None:
         """The flag behind ``-O3``: a level of its own, in older versions a part of the compilation config."""
@@ -106,9 +111,15 @@ class FlagTable:
         for flag in self.flags:
             for word in (f"--{flag.name}", *flag.aliases):
                 words[word] = (flag, False)
-                if flag.negatable and word.startswith("--"):
-                    words[f"--no-{word[2:]}"] = (flag, True)
+                words |= dict.fromkeys(self._negations(flag, word), (flag, True))
         return words
+
+    def _negations(self, flag: Flag, word: str) -> Iterator[str]:
+        """The words that mean the opposite of ``word``."""
+        if flag.negatable and word.startswith("--"):
+            yield f"--no-{word[2:]}"
+            if self.paired:
+                yield from (there + word.removeprefix(here) for here, there in _PAIRS if word.startswith(here))
 
 
 _WANTED: Mapping[str, str] = {
@@ -144,7 +155,27 @@ def read_flags(install: VllmInstall) -> FlagTable:
             f"Found only {len(flags)} flags in vLLM {install.version} at {install.package_dir}: "
             "its sources are incomplete, or this version is laid out in a way that autotune cannot read."
         )
-    return FlagTable(install.version, flags, read_known_env(install.package_dir))
+    return FlagTable(install.version, flags, read_known_env(install.package_dir), reads_pairs(install.package_dir))
+
+
+def flag_from_json(row: Mapping[str, Any]) -> Flag:
+    """One flag of ``to_json``, its lists being tuples again; what is left out has its default."""
+    lists = {name: _tuple(row[name]) for name in ("aliases", "choices") if name in row}
+    bounds = tuple((sign, limit) for sign, limit in row.get("bounds", ()))
+    return Flag(**{**row, **lists, "bounds": bounds})
+
+
+def number_of(value: object) -> float | None:
+    """A value as vLLM reads numbers: 8k is 8000, 8K is 8192, ``auto`` is -1; None where it is none."""
+    if isinstance(value, bool) or value is None:
+        return None
+    text = str(value).strip()
+    if match := _SIZE.fullmatch(text):
+        base = 1024 if match[2].isupper() else 1000
+        return float(match[1]) * float(base) ** " kmgt".index(match[2].lower() or " ")
+    if text == "auto":
+        return -1.0
+    return float(text) if _is_number(text) else None
 
 
 def _resolved(status: Literal["exact", "abbreviation"], found: tuple[Flag, bool]) -> Resolution:
@@ -185,6 +216,23 @@ def _fits(flag: Flag, value: object) -> bool:
             return _is_number(text)
         case _:
             return True
+
+
+_BOUNDS: Mapping[str, tuple[Callable[[float, float], bool], str]] = {
+    "gt": (operator.gt, "more than"),
+    "ge": (operator.ge, "at least"),
+    "lt": (operator.lt, "less than"),
+    "le": (operator.le, "at most"),
+}
+
+
+def _out_of_bounds(flag: Flag, value: object) -> str | None:
+    number = number_of(value)
+    for sign, limit in flag.bounds:
+        holds, words = _BOUNDS[sign]
+        if number is not None and not holds(number, limit):
+            return f"--{flag.name} must be {words} {limit:g}, not {value}"
+    return None
 
 
 def _is_number(text: str) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.engine.flag_reader import Flag, read_known_env, read_serve_flags
-from autotune.engine.flags import FlagTable, load_flags, read_flags
+from autotune.engine.flags import FlagTable, load_flags, number_of, read_flags
 from autotune.engine.install import VllmInstall, find_installs
 from autotune.errors import EnvironmentFault
 
@@ -204,10 +204,16 @@ def test_every_way_to_define_a_flag_is_read(new_flags: dict[str, Flag]) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("block-size", Flag("block-size", kind="int", default=None)),
+        ("block-size", Flag("block-size", kind="int", default=None, bounds=(("gt", 0),))),
         (
             "gpu-memory-utilization",
-            Flag("gpu-memory-utilization", ("--device-memory-utilization",), "float", default=0.92),
+            Flag(
+                "gpu-memory-utilization",
+                ("--device-memory-utilization",),
+                "float",
+                default=0.92,
+                bounds=(("gt", 0), ("le", 1)),
+            ),
         ),
         ("layers", Flag("layers", kind="list", default=[])),
         ("enable-prefix-caching", Flag("enable-prefix-caching", kind="bool", negatable=True)),
@@ -430,3 +436,25 @@ def test_the_table_equals_the_parser_of_the_installed_vllm(real_install: VllmIns
         flag = next((flag for word in words if (flag := table.resolve(word).flag)), None)
         if flag and choices and flag.choices and not flag.open_choices:
             assert set(map(str, flag.choices)) == set(choices) - {"None"}, flag.name
+
+
+@pytest.mark.parametrize(("value", "said"), [(0, "more than 0"), (1.5, "at most 1"), ("1.5", "at most 1")])
+def test_a_value_beyond_the_stated_limits_is_refused(new_flags: dict[str, Flag], value: object, said: str) -> None:
+    assert said in (table_of(new_flags).why_not("gpu-memory-utilization", value) or "")
+    assert table_of(new_flags).accepts("gpu-memory-utilization", 1)
+
+
+def test_a_parser_that_pairs_enable_with_disable_takes_both_words(new_flags: dict[str, Flag]) -> None:
+    plain = table_of(new_flags)
+    paired = FlagTable(plain.version, plain.flags, paired=True)
+    found = paired.resolve("--disable-prefix-caching")
+    assert (found.status, found.flag and found.flag.name, found.negated) == ("exact", "enable-prefix-caching", True)
+    assert plain.resolve("--disable-prefix-caching").status == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("8k", 8000), ("8K", 8192), ("1.5m", 1_500_000), ("auto", -1), (0.9, 0.9), ("x", None), (True, None)],
+)
+def test_numbers_are_read_as_vllm_reads_them(text: object, number: float | None) -> None:
+    assert number_of(text) == number
