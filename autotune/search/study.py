@@ -21,6 +21,7 @@ import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autotune.search.domain import Domain
+from autotune.search.planner import MemoryGuard
 from autotune.search.samplers import Context, Proposal, Sampler, constraints, distributions, parameters, worst_value
 from autotune.search.types import (
     Assignment,
@@ -74,7 +75,7 @@ class StudySearcher:
         self._seed = seed
         self._slo_names = tuple(slo_names)
         self._effective = effective
-        self._feasible = feasible
+        self._guard = MemoryGuard(feasible)
         self._distributions = distributions(domain)
         self._first = [("baseline", domain.space.fixed), *seeds]
 
@@ -123,8 +124,8 @@ class StudySearcher:
         return next((o for o in self.history() if o.suggestion.origin == "baseline"), None)
 
     def verdict(self, config: LaunchConfig) -> Feasibility:
-        """What arithmetic says about a config; everything fits where nothing predicts."""
-        return self._feasible(config) if self._feasible else Feasibility(True)
+        """What arithmetic and experience say about a config; everything fits where nothing predicts."""
+        return self._guard(config)
 
     def _unfinished(self, trials: Sequence[FrozenTrial]) -> Suggestion | None:
         """A trial that was queued, asked for or half told before (a restart, or a machine at fault)."""
@@ -156,9 +157,11 @@ class StudySearcher:
             new = (key, "own") not in seen and (key, fidelity) not in seen
             return new and (fidelity == "live" or self.verdict(config).fits)
 
+        history = self.history()
+        self._guard.learn(history)
         rng = np.random.default_rng((self._seed, trials))
         engine = None if running is None else self.domain.assignment(running)
-        proposal = self._sampler.propose(Context(self.history(), allowed, rng, engine))
+        proposal = self._sampler.propose(Context(history, allowed, rng, engine))
         return None if proposal is None else self._open(self._suggest(proposal, running))
 
     def _suggest(self, proposal: Proposal, running: LaunchConfig | None) -> Suggestion:

@@ -17,7 +17,7 @@ The proposal is None, and the search over, when no own boot promises ``stop_gain
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -27,7 +27,7 @@ from scipy.special import ndtr
 
 from autotune.search.domain import Codes, Domain
 from autotune.search.gp import Axes, Fit, fit
-from autotune.search.roofline import RooflinePrior
+from autotune.search.roofline import Operating, RooflinePrior
 from autotune.search.samplers import Context, Proposal
 from autotune.search.types import Assignment, Direction, Fidelity, Observation
 
@@ -83,10 +83,12 @@ class SurrogateSampler:
         self._sign = 1.0 if direction == "maximize" else -1.0
         self._prior = prior
         self._tuning = tuning
+        self._operating: dict[bytes, Operating | None] = {}
+        self._last: tuple[int, Model] | None = None
 
     def propose(self, context: Context) -> Proposal | None:
         """See ``Sampler.propose``."""
-        model = Model(self._domain, context.history, self._sign, self._prior, self._tuning)
+        model = self._model(context.history)
         costs = Costs(self._domain, context.history)
         own = self._search(context, model, costs)
         live = self._live(context, model, costs)
@@ -98,8 +100,22 @@ class SurrogateSampler:
 
     def estimates(self, history: Sequence[Observation]) -> Sequence[float]:
         """Posterior mean of the log objective per observation (signed, larger is better)."""
-        model = Model(self._domain, history, self._sign, self._prior, self._tuning)
+        model = self._model(history)
         return [float(x) for x in model.means([o.suggestion.assignment for o in history])]
+
+    def _model(self, history: Sequence[Observation]) -> "Model":
+        """The model of a history; histories only grow, so the last one is kept by its length."""
+        if self._last is None or self._last[0] != len(history):
+            model = Model(self._domain, history, self._sign, self._prior, self._physics, self._tuning)
+            self._last = (len(history), model)
+        return self._last[1]
+
+    def _physics(self, row: Codes) -> Operating | None:
+        """The operating point of a row of codes, looked up once."""
+        key = row.tobytes()
+        if key not in self._operating and self._prior is not None:
+            self._operating[key] = self._prior.physics(self._domain.config(self._domain.assigned(row)))
+        return self._operating.get(key)
 
     def _search(self, context: Context, model: "Model", costs: "Costs") -> "Scored | None":
         """The own boot of best value per second: draws, then climbing from the best of them."""
@@ -141,9 +157,11 @@ class Model:
         history: Sequence[Observation],
         sign: float,
         prior: RooflinePrior | None,
+        physics: Callable[[Codes], Operating | None],
         tuning: Tuning,
     ) -> None:
         self._domain = domain
+        self._physics = physics
         self._sign = sign
         self._prior = prior
         self._tuning = tuning
@@ -192,7 +210,7 @@ class Model:
             return np.zeros(len(rows))
         values = []
         for row in rows:
-            at = self._prior.physics(self._domain.config(self._domain.assigned(row)))
+            at = self._physics(row)
             values.append(0.0 if at is None else self._sign * self._prior.log_value(self._roofline, at))
         return np.array(values)
 
