@@ -26,6 +26,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("autotune.cli.run:run", "Find the best launch configuration for this machine and prove it."),
     "detect": ("autotune.cli.detect:detect", "Show the GPUs, the CPU, every vLLM, and the search space chosen."),
     "reap": ("autotune.cli.reap:reap", "End the engines that a killed tuner left behind."),
+    "export": ("autotune.cli.export:export", "Write a study's recommendation for vLLM, systemd, Docker, Kubernetes …"),
+    "serve": ("autotune.cli.serve:serve", "Start vLLM with the best configuration known for this machine."),
 }
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}

@@ -1,17 +1,47 @@
 """The comment head that every exported file carries: where its numbers come from and when they expire."""
 
+from collections.abc import Iterable
+
 from autotune.store.recommendation import Recommendation
 
+KEEP_DEFAULT = (
+    "No configuration was proven better than vLLM's defaults, so this starts them, "
+    "with the flags that every engine of the study was given."
+)
 
-def comment_lines(recommendation: Recommendation, mark: str = "#") -> list[str]:
-    """One fact a line, each behind ``mark``."""
+
+def facts(recommendation: Recommendation) -> dict[str, str]:
+    """Where the recommendation comes from, one fact an entry."""
     p = recommendation.provenance
-    facts = [
-        f"Written by vllm-autotune {p.autotune_version} on {p.measured_at}, study {p.study}.",
+    return {
+        "study": p.study,
+        "measured-at": p.measured_at,
+        "autotune-version": p.autotune_version,
+        "vllm": f"{p.vllm_version} ({p.vllm_distribution})",
+        "device": p.device,
+        "driver": p.driver,
+        "host": p.host_fingerprint,
+        "model": f"{p.model}, revision {p.model_revision}",
+        "workload": p.workload,
+        "objective": p.objective,
+        "verdict": recommendation.verdict,
+        "gain": recommendation.gain_text(),
+        "retune-when": p.retune_when,
+    }
+
+
+def comment_lines(recommendation: Recommendation, mark: str = "#", usage: Iterable[str] = ()) -> list[str]:
+    """One fact a line, each behind ``mark``, then how the file is used."""
+    p = recommendation.provenance
+    lines = [
+        f"Written by vllm-autotune {p.autotune_version}, measured {p.measured_at}, study {p.study}.",
         f"Measured: vLLM {p.vllm_version} ({p.vllm_distribution}) on {p.device}, driver {p.driver}, "
         f"host {p.host_fingerprint}.",
         f"Model: {p.model}, revision {p.model_revision}. Workload: {p.workload}. Objective: {p.objective}.",
         f"Verdict: {recommendation.verdict}; gain over vLLM's defaults: {recommendation.gain_text()}.",
+        *([KEEP_DEFAULT] if recommendation.verdict == "keep-default" else []),
         f"Tune again when: {p.retune_when}.",
+        *usage,
     ]
-    return [f"{mark} {line}" for line in facts]
+    # A line break inside a value would end the comment.
+    return [f"{mark} {' '.join(line.splitlines())}" for line in lines]

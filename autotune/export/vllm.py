@@ -10,17 +10,21 @@ from typing import Any
 
 import yaml
 
+from autotune.export.options import DEFAULT_OPTIONS, ExportOptions
 from autotune.export.provenance import comment_lines
+from autotune.export.serving import public_launch
 from autotune.space.config import FlagValue
 from autotune.store.recommendation import Recommendation
 
 
-def render(recommendation: Recommendation) -> str:
+def render(recommendation: Recommendation, options: ExportOptions = DEFAULT_OPTIONS) -> str:
     """The file's text."""
-    launch = recommendation.launch
-    head = comment_lines(recommendation)
+    del options  # nothing in it depends on the host or an image
+    launch, secrets = public_launch(recommendation)
+    usage = [f"Set before you start it: {', '.join(secrets)}."] if secrets else []
     if launch.env:
-        head += ["# Set these variables as well:", *(f"#   {name}={value}" for name, value in launch.env)]
+        usage += ["Set these variables as well:", *(f"  {name}={value}" for name, value in launch.env)]
+    head = comment_lines(recommendation, usage=usage)
     body = dict(_entry(name, value) for name, value in launch.flags)
     text = yaml.safe_dump(body, sort_keys=True, default_flow_style=False) if body else "{}\n"
     return "\n".join(head) + "\n" + text
