@@ -94,11 +94,10 @@ class Driver:
 
     def _queue_next(self) -> None:
         due_s = next(self._due_times, None)
-        planned = None if due_s is None else self._prompts.next()
-        if due_s is None or planned is None:
+        if due_s is None:
             self._result.exhausted = True
             return
-        exchange = self._exchange(planned, self._result.started + due_s)
+        exchange = self._exchange(self._prompts.next(), self._result.started + due_s)
         self._wait_for(exchange)
 
     def _wait_for(self, exchange: Exchange) -> None:
@@ -114,11 +113,7 @@ class Driver:
             self._loop.call_soon(self._wait_for, exchange)
 
     def _send_next(self, due: float, *, age: float = 0.0) -> None:
-        planned = self._prompts.next(age=age)
-        if planned is None:
-            self._result.exhausted = True
-            return
-        self._send(self._exchange(planned, due))
+        self._send(self._exchange(self._prompts.next(age=age), due))
 
     def _exchange(self, planned: PlannedRequest, due: float) -> Exchange:
         expected = planned.output_tokens if self._prompts.workload.ignore_eos else 0

@@ -1,9 +1,9 @@
 """What one load is to do, as one picklable value."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autotune.load.types import LoadSpec, Target
-from autotune.workload.prompts import PromptStream
+from autotune.workload.prompts import PromptStream, TextScale
 from autotune.workload.types import Workload
 
 
@@ -18,6 +18,7 @@ class Job:
     point_id: str
     vocab_size: int | None
     avoid_ids: frozenset[int] = frozenset()
+    text: TextScale = field(default_factory=TextScale)
 
     def prompts(self, client: int = 0, clients: int = 1) -> PromptStream:
         """The requests of client ``client`` of ``clients``."""
@@ -29,4 +30,5 @@ class Job:
             avoid=self.avoid_ids,
             client=client,
             clients=clients,
+            text=self.text,
         )

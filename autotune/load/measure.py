@@ -13,7 +13,9 @@ from autotune.load.phases import Controller, Progress, Rule
 from autotune.load.runner import processors, run_alone, run_fleet
 from autotune.load.slo import Slo
 from autotune.load.summary import summarise
+from autotune.load.text_scale import text_scale
 from autotune.load.types import AUTO_PROCESSES, LoadSpec, Measurement, Target
+from autotune.workload.prompts import TextScale
 from autotune.workload.types import Workload
 
 
@@ -40,10 +42,13 @@ def measure(
     twice the client processes, on fresh prompts.
     """
 
+    as_text = (vocab_size is None or workload.kind == "chat") and not workload.requests
+    text = text_scale(target, workload, seed=seed) if as_text else TextScale()
+
     def once(processes: int) -> Measurement:
         spec = replace(load, processes=processes)
         fresh_id = point_id if processes == 1 else f"{point_id}/{processes}"
-        job = Job(target, workload, spec, seed, fresh_id, vocab_size, avoid_ids)
+        job = Job(target, workload, spec, seed, fresh_id, vocab_size, avoid_ids, text)
         controller = Controller(spec, stop=stop, rules=rules, on_progress=on_progress)
         result = run_alone(job, controller) if processes == 1 else run_fleet(job, controller)
         controller.finish(result.samples[-1].at if result.samples else result.started)

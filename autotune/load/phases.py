@@ -119,7 +119,15 @@ class Controller:
         if reason is None:
             return False
         self.stopped, self.window_end = reason, sample.at
-        return self._load.concurrency is not None or self._drained(sample)
+        if self.by_rule and self._load.concurrency is None:
+            self.window_end = self._decided_until(sample)
+        return self.by_rule or self._load.concurrency is not None or self._drained(sample)
+
+    def _decided_until(self, sample: Sample) -> float:
+        """A rule has judged the requests that were due before the oldest one still running: no drain is needed."""
+        assert self.window_start is not None
+        oldest = min(sample.oldest_due, sample.at)
+        return oldest if oldest > self.window_start else sample.at
 
     def _hopeless(self, sample: Sample) -> bool:
         """Errors beyond the budget, or a server that gives no token at all."""

@@ -44,7 +44,7 @@ class Slo:
                 "and LIMIT in ms or s, like ttft_p95=500ms"
             )
         metric = next(name for name in METRICS if name == match[1])
-        return cls(metric, float(match[2]) / 100, float(match[3]) * (1000 if match[4] == "s" else 1))
+        return cls(metric, round(float(match[2]) / 100, 6), float(match[3]) * (1000 if match[4] == "s" else 1))
 
     def __str__(self) -> str:
         return f"{self.metric}_p{100 * self.share:g}={self.limit_ms:g}ms"

@@ -100,7 +100,11 @@ def summarise(
         problems=(
             *window_problems(controller, counts, load, window.length_s),
             *outcome_problems(counts, _failures(result), _unfinished(log, window, load), load),
-            *([] if controller.interrupted else client_problems(client, load)),
+            *(
+                []
+                if controller.interrupted
+                else client_problems(client, load, slo_ms=min((s.limit_ms for s in slos), default=None))
+            ),
         ),
         notes=_notes(controller, client),
     )

@@ -1,10 +1,17 @@
-"""From a name or a file to a workload: presets, the user's YAML, the user's requests, known traces."""
+"""From a name or a file to a workload: presets, the user's YAML, the user's requests, known traces.
 
+``.csv`` and ``.jsonl`` files (also ``.gz``) are traces or requests (``traces``), all others workload files
+(``files``).
+"""
+
+import re
 from importlib.resources import files
 from pathlib import Path
 
 from autotune.errors import UsageError
 from autotune.workload.types import Workload
+
+TRACE_NAMES = re.compile(r"\.(csv|jsonl)(\.gz)?$")
 
 
 def preset_names() -> tuple[str, ...]:
@@ -14,12 +21,13 @@ def preset_names() -> tuple[str, ...]:
 
 
 def load_workload(name_or_file: str) -> Workload:
-    """A preset by name, or a workload file by its path.
+    """A preset by name, or a workload, trace or request file by its path.
 
     Raises UsageError: unknown name (with the names there are), unreadable file, or file and line of a
     mistake.
     """
     from autotune.workload.files import parse_workload, read_text
+    from autotune.workload.traces import read_trace
 
     if name_or_file in preset_names():
         text = (files("autotune.workload") / "presets" / f"{name_or_file}.yaml").read_text(encoding="utf-8")
@@ -29,4 +37,6 @@ def load_workload(name_or_file: str) -> Workload:
         raise UsageError(
             f"there is no workload {name_or_file!r}, neither a preset nor a file; presets: {', '.join(preset_names())}"
         )
+    if TRACE_NAMES.search(path.name):
+        return read_trace(path)
     return parse_workload(read_text(path), name=path.stem, source=str(path))

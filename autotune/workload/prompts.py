@@ -4,7 +4,9 @@ Every stream of requests is seeded by (study seed, point id, client number), so 
 replayed exactly and two points never share a prompt. A prompt of token ids starts with four ids that spell
 the request's number under a key of its point: no two requests of a point begin alike, and two points only
 by a chance of 1 in vocabulary⁴. What a workload shares, a point shares inside itself: its prefix texts are
-made from the point's seed too.
+made from the point's seed too. A trace that is over starts again with other contents. The user's own texts
+can't be made anew: each gets a short mark of its point and round in front, so that no earlier point or round
+has warmed a cache for it, while texts that begin alike still share their beginning.
 
 Ids come from the middle 85 % of the vocabulary, where tokenizers keep neither control tokens (first ids)
 nor added special tokens (last ids); ``avoid`` names further ids. Lengths are drawn stratified
@@ -15,6 +17,7 @@ Chat messages, and completions where no vocabulary size is known, are text made 
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -91,7 +94,7 @@ class Vocabulary:
 
 
 class PromptStream:
-    """The requests of one client in one point: an endless (traces: finite) iterator.
+    """The requests of one client in one point, without end.
 
     ``vocab_size`` None makes text prompts. With ``clients`` > 1, client ``client`` of them makes its own
     share: its own numbers for generated shapes, every ``clients``-th request of a trace.
@@ -117,18 +120,18 @@ class PromptStream:
         self._lengths_rng = np.random.default_rng(_digest("lengths", seed, point_id, client))
         self._content_rng = np.random.Generator(np.random.SFC64(_digest("content", seed, point_id, client)))
         self._prefixes: dict[tuple[str, int, int], Ids] = {}
+        self._repeated = Counter(block for request in workload.trace for block in request.blocks)
         self._plans = self._plan()
         self._index = 0
 
-    def next(self, *, age: float = 0.0) -> PlannedRequest | None:
-        """The next request; None at the end of a trace.
+    def next(self, *, age: float = 0.0) -> PlannedRequest:
+        """The next request.
 
         ``age`` in [0, 1) is the share of the answer that counts as written: that many tokens move from the
         answer into the prompt, which is what a request in the middle of its life looks like to an engine.
         """
-        plan = next(self._plans, None)
-        if plan is None:
-            return None
+        plan = next(self._plans)
+        age = 0.0 if plan.given is not None else age
         moved = int(age * plan.output_tokens)
         request = PlannedRequest(
             self._index,
@@ -141,13 +144,18 @@ class PromptStream:
         return request
 
     def _plan(self) -> Iterator["_Plan"]:
-        workload = self.workload
-        for i, trace in list(enumerate(workload.trace))[self._client :: self._clients]:
-            yield _Plan(trace.input_tokens, trace.output_tokens, blocks=trace.blocks, trace_index=i)
-        for user in workload.requests[self._client :: self._clients]:
-            yield _Plan(0, user.output_tokens, given=user.prompt)
-        while workload.shapes:
-            yield from self._block()
+        rounds = 0
+        while True:
+            yield from self._block() if self.workload.shapes else self._round(rounds)
+            rounds += 1
+
+    def _round(self, number: int) -> Iterator["_Plan"]:
+        """This client's share of the trace or the user's requests, for the ``number``-th time."""
+        mine = slice(self._client, None, self._clients)
+        for trace in self.workload.trace[mine]:
+            yield _Plan(trace.input_tokens, trace.output_tokens, blocks=trace.blocks, round=number)
+        for user in self.workload.requests[mine]:
+            yield _Plan(0, user.output_tokens, given=user.prompt, round=number)
 
     def _block(self) -> Iterator["_Plan"]:
         shapes, rng = self.workload.shapes, self._lengths_rng
@@ -163,7 +171,7 @@ class PromptStream:
 
     def _prompt(self, plan: "_Plan", moved: int) -> Prompt:
         if plan.given is not None:
-            return plan.given
+            return _marked(plan.given, _digest("mark", self._point_seed, plan.round))
         tokens = plan.input_tokens + moved
         if self._vocabulary is None or self.workload.kind == "chat":
             return self._words(plan, tokens)
@@ -178,7 +186,7 @@ class PromptStream:
         assert self._vocabulary is not None
         if plan.blocks:
             size = self.workload.block_tokens
-            parts = [self._shared("block", block, size) for block in plan.blocks]
+            parts = [self._block_ids(block, plan.round, size) for block in plan.blocks]
             return np.concatenate(parts)[: max(0, plan.input_tokens - UNIQUE_TOKENS)]
         if plan.shape and plan.shape.prefix:
             return self._shared(plan.shape.name, plan.group, plan.shape.prefix.tokens)
@@ -191,6 +199,13 @@ class PromptStream:
             rng = np.random.default_rng(_digest("shared", self._point_seed, *key))
             self._prefixes[key] = self._vocabulary.draw(rng, tokens)
         return self._prefixes[key]
+
+    def _block_ids(self, block: int, round_: int, tokens: int) -> Ids:
+        """A trace's block: only those that occur again are worth remembering."""
+        if self._repeated.get(block, 0) > 1:
+            return self._shared(f"block {round_}", block, tokens)
+        assert self._vocabulary is not None
+        return self._vocabulary.draw(self._content_rng, tokens)
 
     def _words(self, plan: "_Plan", tokens: int) -> str | tuple[Mapping[str, Any], ...]:
         shared = ""
@@ -216,13 +231,30 @@ class _Plan:
     shape: RequestShape | None = None
     group: int = 0
     blocks: tuple[int, ...] = ()
-    trace_index: int = 0
+    round: int = 0
     given: str | tuple[Mapping[str, Any], ...] | None = None
+
+
+def _marked(given: str | tuple[Mapping[str, Any], ...], mark: int) -> str | tuple[Mapping[str, Any], ...]:
+    """The user's prompt behind a mark of eight hex digits; chat: in the first message that is plain text."""
+    word = f"{mark & 0xFFFFFFFF:08x} "
+    if isinstance(given, str):
+        return word + given
+    texts = [i for i, message in enumerate(given) if isinstance(message.get("content"), str)]
+    if not texts:
+        return given
+    first = texts[0]
+    return (*given[:first], {**given[first], "content": word + given[first]["content"]}, *given[first + 1 :])
 
 
 def _text(rng: np.random.Generator, words: int) -> str:
     known = _words()
     return " ".join(known[i] for i in rng.integers(0, len(known), words))
+
+
+def some_words(seed: int, words: int) -> str:
+    """A text of this many common words, another for every seed."""
+    return _text(np.random.default_rng(_digest("words", seed, words)), words)
 
 
 @cache

@@ -66,8 +66,8 @@ class UserRequest:
 class Workload:
     """What users send.
 
-    Requests come from ``shapes`` (drawn by weight), or from ``trace`` or ``requests`` (in their order)
-    where those are given. ``extra`` is merged into every request body: tools, response format, reasoning
+    Requests come from ``shapes`` (drawn by weight), or from ``trace`` or ``requests`` (in their order, over
+    and over) where those are given. ``extra`` is merged into every request body: tools, response format, reasoning
     switches. ``ignore_eos`` makes every answer exactly as long as asked, which servers other than vLLM may
     not support. ``block_tokens`` is the size of a trace's blocks.
     """
