@@ -39,6 +39,7 @@ LOOK_EVERY_S = 0.05
 SAMPLE_EVERY_S = 2.0
 # SIGTERM before an engine is ready is lost or hangs it, so there is nothing to wait for.
 BOOT_GRACE_S = 0.5
+LAST_WORDS_S = 1.0
 BLAMES_CONFIG = (Consequence.TEACHES, Consequence.PRUNES_VALUE)
 POISONED_WORD = "poisoned"
 
@@ -125,7 +126,7 @@ class _Attempt:
     deadlines: Deadlines
     hooks: BootHooks
     engine_id: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
-    port: int = field(default_factory=probe.free_port, init=False)
+    port: int = field(default=0, init=False)
     kind: BootKind = field(default="plain", init=False)
     notes: list[str] = field(default_factory=list, init=False)
     argv: list[str] = field(default_factory=list, init=False)
@@ -143,6 +144,7 @@ class _Attempt:
 
     def run(self) -> Engine:
         self.hooks.gate()
+        self.port = probe.free_port()
         set_aside(self.spec.log_path, "earlier")
         self.began = self.phase_began = self.sampled_at = time.monotonic()
         self.tail = LogTail(self.spec.log_path)
@@ -264,19 +266,25 @@ class _Attempt:
     # The outcome.
 
     def _fail(self, verdict: Failure | None) -> NoReturn:
-        found = self._classify(exit_code=None) if verdict else None
+        """Judge by the log as it is before our own signals add to it: its first cause, else the verdict."""
+        code = None if verdict else self._last_words()
+        failure = self._classify(code) or verdict or Failure.of("exited", phase=self.phase, exit_code=code)
         stop = self.family.stop(BOOT_GRACE_S)
-        failure = found or verdict or self._classify(exit_code=stop.exit_code)
-        failure = failure or Failure.of("exited", phase=self.phase, exit_code=stop.exit_code)
         raise BootFailed(failure, stop, time.monotonic() - self.began)
 
+    def _last_words(self) -> int | None:
+        """The leader's exit code, after its children had a moment to end and to write down why."""
+        deadline = time.monotonic() + LAST_WORDS_S
+        while self.family.members() and time.monotonic() < deadline:
+            time.sleep(LOOK_EVERY_S)
+        return self.family.leader.poll()
+
     def _classify(self, exit_code: int | None) -> Failure | None:
-        """What the log says. A verdict of ours stands where the log shows no cause before it."""
         before, now = self.oom_kills_before, procfs.oom_kills()
         return classify(
             self.spec.log_path,
             exit_code=exit_code,
-            stop_requested=exit_code is None,
+            stop_requested=False,
             oom_kills=None if before is None or now is None else now - before,
             baseline_free_bytes=self.hooks.baseline_free_bytes,
         )

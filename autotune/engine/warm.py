@@ -68,6 +68,11 @@ class WarmServer:
         self._family = Family(child, spec.run_id, SERVER_MARK)
 
     @property
+    def pid(self) -> int:
+        """The server's process number."""
+        return self._family.leader.id.pid
+
+    @property
     def broken(self) -> str | None:
         """Why no warm boot is possible any more, or None."""
         return self._broken
