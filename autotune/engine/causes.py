@@ -17,13 +17,14 @@ API server reports the engine core, and torch and NCCL complain while everything
 
 import re
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from autotune.engine.log_lines import LogLine
 from autotune.engine.logs import BootPhase, BootReader, clock_s
 from autotune.engine.patterns import HINTS, OOM, PATTERNS
 
 _MAX_BLOCK_LINES = 16
+_MAX_REACH = 100
 _MAX_FRAMES = 200
 _MAX_MESSAGE = 8_192
 _MAX_STREAMS = 256
@@ -164,8 +165,6 @@ class CauseFinder:
             return
         stream = self._stream(line.process)
         if line.level in ("INFO", "WARNING", "DEBUG"):
-            self._flush(stream)
-            stream.in_traceback = False
             self._take_remark(line)
         else:
             self._take_evidence(stream, line)
@@ -202,17 +201,21 @@ class CauseFinder:
 
     def _take_remark(self, line: LogLine) -> None:
         text = line.text
-        if _OWN_TEARDOWN in text:
-            self._own_teardown = True
-        if self._is_stop(line):
-            self.stop_line = line
+        if "hut" in text or "signal" in text:
+            self._take_word_of_a_stop(line)
         elif line.level == "WARNING" and self.hint is None:
             lowered = text.lower()
             name = next((row.cls for row in HINTS if row.find(text, lowered) >= 0), None)
             if name:
                 self.hint = Cause(name, line, text, self._reader.phase)
-        elif "exited unexpectedly" in text:
-            self._take_consequence(line, text, self._reader.phase)
+
+    def _take_word_of_a_stop(self, line: LogLine) -> None:
+        if _OWN_TEARDOWN in line.text:
+            self._own_teardown = True
+        if self._is_stop(line):
+            self.stop_line = line
+        elif "exited unexpectedly" in line.text:
+            self._take_consequence(line, line.text, self._reader.phase)
 
     def _is_stop(self, line: LogLine) -> bool:
         text = line.text
@@ -258,7 +261,12 @@ class CauseFinder:
     @staticmethod
     def _continues(stream: _Stream, line: LogLine) -> bool:
         text = line.text
-        if len(stream.block) >= _MAX_BLOCK_LINES or line.level != stream.block[0].level:
+        first = stream.block[0]
+        if (
+            len(stream.block) >= _MAX_BLOCK_LINES
+            or line.level != first.level
+            or line.number > first.number + _MAX_REACH
+        ):
             return False
         return not (
             _EXCEPTION.match(text) or text.startswith(("Process ", "During handling", "The above exc", "usage:"))
@@ -352,7 +360,7 @@ def _evidence(block: list[LogLine], index: int) -> LogLine:
     """The line of a block that proves the cause; pydantic's complaint together with the field it is about."""
     line = block[min(index, len(block) - 1)]
     field = block[index - 1].text if 0 < index < len(block) else ""
-    return replace(line, text=f"{field}: {line.text.strip()}") if _FIELD.fullmatch(field) else line
+    return line._replace(text=f"{field}: {line.text.strip()}") if _FIELD.fullmatch(field) else line
 
 
 def _is_exception(line: LogLine) -> bool:

@@ -265,6 +265,9 @@ def _from_cause(cause: Cause, reader: BootReader, around: _Circumstances) -> Fai
     if name == OOM:
         name = oom_class(cause, ready=reader.ready, eager=reader.eager)
     margin = _margin(name, cause.message, reader)
+    if name == "host_memory_kv" and isinstance(margin, MarginBytes) and margin.needed <= 0:
+        # The budget was used up before the KV cache: the amount that is asked for comes out negative.
+        name, margin = "kv_cache_none", MarginBytes(0, margin.needed)
     return Failure.of(
         name,
         phase=cause.phase,
@@ -296,7 +299,7 @@ def _consequence(name: str, message: str, margin: Margin | None, around: _Circum
     """TEACHES where the numbers prove that the configuration could not fit an empty machine either."""
     if name == "host_memory_kv" and margin:
         total = host_total_bytes(message) or 0
-        return Consequence.TEACHES if margin.needed > total or margin.needed <= 0 else None
+        return Consequence.TEACHES if margin.needed > total else None
     if name == "not_enough_free_memory" and margin and around.baseline_free_bytes is not None:
         return Consequence.TEACHES if margin.needed > around.baseline_free_bytes else None
     return None

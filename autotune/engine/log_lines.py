@@ -6,7 +6,7 @@ tools put their own prefix in front of it all. The reader
 
     1. splits at line feeds, and a line again at carriage returns (progress bars) and in front of a
        second header (two processes that wrote at once); the parts keep the number of their line,
-    2. drops terminal colours, replaces bytes that are not UTF-8, cuts a line after ``MAX_LINE`` bytes,
+    2. drops terminal colours, replaces bytes that are not UTF-8, keeps both ends of lines over ``MAX_LINE`` bytes,
     3. takes off the prefixes of container tools and of torchrun, and the header of vLLM, uvicorn or glog.
 
 Memory is bounded by ``MAX_LINE`` and the chunk size, whatever the log's size.
@@ -14,11 +14,11 @@ Memory is bounded by ``MAX_LINE`` and the chunk size, whatever the log's size.
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 MAX_LINE = 16_384
-"""Bytes of one line that are read; the rest of it is skipped. vLLM's own longest lines are about 6 kB."""
+"""Bytes of one line that are read; its middle is skipped. vLLM's own longest lines are about 6 kB."""
 
 _CHUNK = 1 << 20
 _ANSI = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
@@ -35,6 +35,7 @@ _VLLM = re.compile(
 )
 _UVICORN = re.compile(r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL):\s{1,8}(?=\S)")
 _GLOG = re.compile(r"\[?(?P<level>[IWEF])(?P<time>\d{4} \d\d:\d\d:\d\d)\.\d+\s+(?:\d+\s+)?(?P<source>[\w./-]+):\d+\] ?")
+_HEADER_LETTERS = frozenset("DIWECF[")
 _GLOG_LEVELS = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
 # A header that starts in the middle of a line: the line before it was not finished when it was written.
 _SECOND_HEADER = re.compile(
@@ -42,12 +43,11 @@ _SECOND_HEADER = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(NamedTuple):
     """One line without its prefixes.
 
     ``number`` counts line feeds from 1. ``level`` is None for lines without a header, ``time`` the text
-    ``MM-DD HH:MM:SS`` as printed, ``source`` the file that logged.
+    ``MM-DD HH:MM:SS`` as printed, ``source`` the file that logged. (A tuple: a log has a million of them.)
     """
 
     number: int
@@ -68,27 +68,35 @@ def parse(raw: bytes, number: int) -> Iterator[LogLine]:
     """The log lines inside one physical line: usually one, more where processes wrote into each other's."""
     if b"\x1b" in raw:
         raw = _ANSI.sub(b"", raw)
-    for part in raw.split(b"\r") if b"\r" in raw else (raw,):
+    for part in _visible(raw) if b"\r" in raw else (raw,):
         if not part:
             continue
         line = _line(part.decode("utf-8", errors="replace"), number)
         if ".py:" in line.text:
             first, *others = _SECOND_HEADER.split(line.text)
-            yield replace(line, text=first)
+            yield line._replace(text=first)
             yield from (_line(other, number) for other in others)
         else:
             yield line
 
 
+def _visible(raw: bytes) -> list[bytes]:
+    """First and last of the texts that overwrote each other, and what is no state of a progress bar."""
+    first, *middle, last = raw.split(b"\r")
+    return [first, *(part for part in middle if b".py:" in part or b"rror" in part), last]
+
+
 def _line(text: str, number: int) -> LogLine:
     process: str | None = None
     at = 0
-    if text[:1] != "(":
+    if text[0] != "(":
         at = _skip(_WRAPPER, text, 0)
-        at = _skip(_RANK, text, at)
-    if match := _PROCESS.match(text, at):
+    at = _skip(_RANK, text, at)
+    if text[at : at + 1] == "(" and (match := _PROCESS.match(text, at)):
         process, at = match["process"], match.end()
         at = _skip(_RANK, text, at)
+    if text[at : at + 1] not in _HEADER_LETTERS:
+        return LogLine(number, text[at:], None, process)
     if match := _VLLM.match(text, at):
         return LogLine(number, text[match.end() :], match["level"], process, match["time"][-14:], match["source"])
     if match := _UVICORN.match(text, at):
@@ -100,8 +108,7 @@ def _line(text: str, number: int) -> LogLine:
 
 
 def _skip(prefix: re.Pattern[str], text: str, at: int) -> int:
-    match = prefix.match(text, at)
-    return match.end() if match else at
+    return match.end() if (match := prefix.match(text, at)) else at
 
 
 def _chunks(log: Path | Iterable[bytes]) -> Iterator[bytes]:
@@ -118,9 +125,14 @@ def _physical_lines(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     tail = b""
     for chunk in chunks:
         lines = (tail + chunk).split(b"\n")
-        tail = lines.pop()[:MAX_LINE]
+        tail = _shortened(lines.pop())
         for raw in lines:
-            yield number, raw[:MAX_LINE]
+            yield number, _shortened(raw)
             number += 1
     if tail:
         yield number, tail
+
+
+def _shortened(raw: bytes) -> bytes:
+    """Both ends of a line that is too long: progress bars fill lines, and news come behind them."""
+    return raw if len(raw) <= MAX_LINE else raw[: MAX_LINE // 2] + b"\r" + raw[-MAX_LINE // 2 :]
