@@ -148,3 +148,18 @@ def test_logprobs_follow_the_model(server: Server) -> None:
     assert choice["prompt_logprobs"][0] is None
     assert all(len(top) >= 5 for top in choice["prompt_logprobs"][1:])
     assert "2" in choice["prompt_logprobs"][1]
+
+
+def test_stream_interval_puts_more_tokens_into_a_chunk(python: Path) -> None:
+    with serve(python, "--stream-interval", "4") as server:
+        chunks = texts(server.stream({"prompt": [1], "max_tokens": 10}))
+        assert [len(chunk.split()) for chunk in chunks] == [1, 4, 4, 1]
+
+
+def test_max_num_active_seqs_caps_what_runs(python: Path) -> None:
+    with serve(python, "--max-num-active-seqs", "2") as server, ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(server.stream, {"prompt": [1], "max_tokens": 300}) for _ in range(4)]
+        while server.metric("num_requests_waiting") < 2:
+            time.sleep(0.02)
+        assert server.metric("num_requests_running") == 2
+        assert all(job.result()[-1] == "[DONE]" for job in jobs)

@@ -133,6 +133,17 @@ def test_killed_api_server_leaves_the_engine_behind(python: Path) -> None:
         assert server.family().get("VLLM::EngineCor") == core
 
 
+def test_workers_end_with_their_engine(python: Path) -> None:
+    with behaving(python, workers=2) as server:
+        assert {"VLLM::Worker_TP", "VLLM::EngineCor"} <= set(server.family())
+        server.process.kill()
+        time.sleep(0.3)
+        assert "VLLM::Worker_TP" in server.family()
+        os.kill(server.family()["VLLM::EngineCor"], signal.SIGKILL)
+        time.sleep(0.3)
+        assert "VLLM::Worker_TP" not in server.family()
+
+
 def test_orphan_survives_a_clean_stop(python: Path) -> None:
     with behaving(python, orphan=True) as server:
         core = server.family()["VLLM::EngineCor"]

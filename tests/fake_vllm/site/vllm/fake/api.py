@@ -286,13 +286,18 @@ class Api:
             held += [token] if token >= 0 else []
             made += token >= 0
             reason = reason or ("stop" if limit and made >= limit else None)
-            if reason or time.monotonic() - since >= self.behaviour.burst_s:
+            if reason or self._due(made, len(held), since):
                 yield held, reason
                 held, since = [], time.monotonic()
             if reason:
                 self.metrics.finished[reason] += 1
                 self._observe_end(stream)
                 return
+
+    def _due(self, made: int, held: int, since: float) -> bool:
+        """Whether a chunk goes out now: every ``--stream-interval`` tokens, the first one at once."""
+        interval = self.settings.flags["stream-interval"]
+        return (made == 1 or held >= interval) and time.monotonic() - since >= self.behaviour.burst_s
 
     def _observe_end(self, stream: Stream) -> None:
         seen = self.metrics.histograms

@@ -81,6 +81,7 @@ class Behaviour:
     fail: str | None = None
     hang: str | None = None
     sigterm_in_start: str = "hang"
+    workers: int = 0
     # Under load.
     fail_after_tokens: int = 0
     hang_after_tokens: int | None = None

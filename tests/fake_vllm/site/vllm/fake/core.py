@@ -5,7 +5,9 @@ It talks to the API server over one connection: in come ``("add", id, prompt, ma
 vanishes it stays, as vLLM's engine process does.
 """
 
+import contextlib
 import importlib
+import multiprocessing
 import os
 import random
 import signal
@@ -35,8 +37,28 @@ def run_core(conn: Connection, settings: Settings) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN if settings.behaviour.orphan else _end)
     set_title("VLLM::EngineCore")
     log = Log("EngineCore")
+    workers = [_start_worker(rank) for rank in range(settings.behaviour.workers)]
     Boot(settings, log).core()
-    Core(conn, settings, log).run()
+    Core(conn, settings, log, workers).run()
+
+
+def _start_worker(rank: int) -> Connection:
+    """A worker process; it ends when the returned end of its pipe does, as vLLM's workers do."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    context.Process(target=run_worker, args=(theirs, rank), daemon=True).start()
+    theirs.close()
+    ours.recv()
+    return ours
+
+
+def run_worker(pipe: Connection, rank: int) -> None:
+    """Life of a worker process."""
+    set_title(f"VLLM::Worker_TP{rank}")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pipe.send("up")
+    with contextlib.suppress(EOFError):
+        pipe.recv()
 
 
 def _end(number: int, _frame: object) -> NoReturn:
@@ -49,7 +71,8 @@ def _end(number: int, _frame: object) -> NoReturn:
 class Core:
     """The loop of steps. ``made`` counts all tokens that were ever generated."""
 
-    def __init__(self, conn: Connection, settings: Settings, log: Log) -> None:
+    def __init__(self, conn: Connection, settings: Settings, log: Log, workers: list[Connection]) -> None:
+        self.workers = workers
         self.conn = conn
         self.settings = settings
         self.behaviour = settings.behaviour
@@ -149,7 +172,7 @@ def _scheduler(settings: Settings) -> Scheduler:
         module, _, name = str(path).rpartition(".")
         cls = getattr(importlib.import_module(module), name)
     config = config_for(
-        settings.max_num_seqs,
+        min(settings.max_num_seqs, settings.flags["max-num-active-seqs"] or settings.max_num_seqs),
         settings.max_num_batched_tokens,
         settings.block_size,
         settings.kv_tokens // settings.block_size,
