@@ -1,4 +1,4 @@
-"""Kills tuners, API servers and engine processes at random moments of one study, and counts what that did.
+"""Kills tuners, warm servers, API servers and engine processes at random moments of a study, and counts what it did.
 
 Each cycle starts ``autotune run`` on the same study, lets it work for a random while, sends SIGKILL to a victim, and
 looks at the machine and at the database with its own eyes (psutil, sqlite3), not with the code under test:
@@ -33,7 +33,8 @@ from fake_vllm.running import Server, serve
 
 MARK = "CHAOS_MARK"
 ENGINE_MARK = "AUTOTUNE_ENGINE"
-VICTIMS = ("tuner", "api server", "engine core")
+WARM_MARK = "warm-server"
+VICTIMS = ("tuner", "tuner", "api server", "engine core", "warm server")
 REPORTED = re.compile(r"^\[[^\]]*\]\s+(?:trial|race) \d+ .*tok/s", re.MULTILINE)
 GONE_LIMIT_S = 30.0
 BYSTANDER = """
@@ -148,9 +149,9 @@ class Chaos:
         wait_s = self.random.uniform(0.2, self.longest_s)
         victim = self.random.choice(VICTIMS)
         self.live(tuner, output, wait_s)
-        killed = self.strike(tuner, victim)
+        killed = self.strike(tuner, victim) if tuner.poll() is None else "nobody"
         self.counts.killed[killed] += 1
-        if killed != "tuner":
+        if tuner.poll() is None and killed != "tuner":
             self.live(tuner, output, self.random.uniform(0.5, self.longest_s / 2))
             if self.random.random() < 0.5:
                 self.stop_cleanly(tuner)
@@ -173,7 +174,7 @@ class Chaos:
             if tuner.poll() is not None:
                 self.note_end(tuner, output)
                 return
-            if self.leftovers and (self.engines() - self.leftovers):
+            if self.leftovers and self.has_new_engine():
                 self.judge_leftovers("after the next tuner's boot began")
             time.sleep(0.05)
 
@@ -198,13 +199,10 @@ class Chaos:
         return "tuner"
 
     def find(self, victim: str) -> int | None:
-        """The pid of a current API server or engine process."""
-        for seen in sorted(self.engines() - self.leftovers, key=lambda s: s.pid):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process = psutil.Process(seen.pid)
-                is_leader = os.getsid(seen.pid) == seen.pid
-                is_core = process.name().startswith("VLLM::EngineCor")
-                if (victim == "api server" and is_leader) or (victim == "engine core" and is_core):
+        """The pid of a current API server, engine process or warm server."""
+        for seen in sorted(self.processes() - self.leftovers, key=lambda s: s.pid):
+            with contextlib.suppress(psutil.Error, ProcessLookupError):
+                if victim == _role(seen):
                     return seen.pid
         return None
 
@@ -219,7 +217,7 @@ class Chaos:
             self.counts.unclean_stops += 1
             self.counts.notes.append(f"life {self.lives} did not end within {GONE_LIMIT_S:.0f} s of Ctrl-C")
             return
-        mine = self.engines() - self.leftovers
+        mine = self.processes() - self.leftovers
         if not self.wait_gone(mine):
             self.counts.orphans += sum(seen.alive for seen in mine)
             self.counts.notes.append(f"life {self.lives} left {self.describe(mine)} after Ctrl-C")
@@ -229,23 +227,27 @@ class Chaos:
         if tuner.poll() is None:
             tuner.kill()
         tuner.wait()
-        self.leftovers |= self.engines()
+        self.leftovers |= self.processes()
         self.check_points(len(REPORTED.findall(output.read_text(errors="replace"))))
 
-    def engines(self) -> set[Seen]:
-        """Engine processes of ours that run now, by mark or by session."""
+    def processes(self, *, warm: bool = True) -> set[Seen]:
+        """What tuners of ours started and runs now, by mark or by session; with or without warm servers."""
         found = set()
         for process in psutil.process_iter(["pid", "create_time", "status"]):
             with contextlib.suppress(psutil.Error, ProcessLookupError):
                 environ = _environ(process)
                 session = os.getsid(process.pid)
                 marked = environ.get(MARK) == str(self.folder) and ENGINE_MARK in environ
-                if process.info["status"] == psutil.STATUS_ZOMBIE:
+                if process.info["status"] == psutil.STATUS_ZOMBIE or not (marked or session in self.sessions):
                     continue
-                if marked or session in self.sessions:
-                    self.sessions.add(session)
+                self.sessions.add(session)
+                if warm or not environ.get(ENGINE_MARK, "").startswith(WARM_MARK):
                     found.add(Seen(process.pid, process.info["create_time"]))
         return found
+
+    def has_new_engine(self) -> bool:
+        """Whether the tuner that lives now has started an engine."""
+        return bool(self.processes(warm=False) - self.leftovers)
 
     def judge_leftovers(self, when: str) -> None:
         """Count those that are still there."""
@@ -261,7 +263,7 @@ class Chaos:
         """The last life comes to an engine and is stopped by Ctrl-C: nothing at all may be left."""
         tuner, output = self.start()
         end = time.monotonic() + 60.0
-        while tuner.poll() is None and not (self.engines() - self.leftovers) and time.monotonic() < end:
+        while tuner.poll() is None and not self.has_new_engine() and time.monotonic() < end:
             time.sleep(0.05)
         self.judge_leftovers("after the last tuner's boot began")
         self.stop_cleanly(tuner)
@@ -314,6 +316,16 @@ def _points(database: sqlite3.Connection) -> list[tuple[int, float, str, str]]:
         ).fetchall()
     except sqlite3.OperationalError:  # killed before the tables were made
         return []
+
+
+def _role(seen: Seen) -> str:
+    """Which victim a process is, or something else."""
+    process = psutil.Process(seen.pid)
+    if _environ(process).get(ENGINE_MARK, "").startswith(WARM_MARK):
+        return "warm server"
+    if os.getsid(seen.pid) == seen.pid:
+        return "api server"
+    return "engine core" if process.name().startswith("VLLM::EngineCor") else process.name()
 
 
 def _environ(process: psutil.Process) -> Mapping[str, str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from vllm._version import __version__
 from vllm.fake.http import Exchange, serve_connection
+from vllm.fake.info import cache_info, resolved_config
 from vllm.fake.language import Model, decode, encode
 from vllm.fake.log import Log, plain, traceback
 from vllm.fake.metrics import Metrics
@@ -57,7 +58,7 @@ class Api:
         self.process = process
         self.model = Model(settings.vocab, self.behaviour.precision_noise, self.behaviour.garbage)
         self.luck = random.Random(f"{self.behaviour.seed} {settings.served_names}")
-        self.metrics = Metrics(settings.served_name, _cache_info(settings), self.behaviour.metrics_factor)
+        self.metrics = Metrics(settings.served_name, cache_info(settings), self.behaviour.metrics_factor)
         self.streams: dict[str, Stream] = {}
         self.dead = False
         self.count = 0
@@ -230,7 +231,7 @@ class Api:
 
     async def server_info(self, exchange: Exchange) -> None:
         """The resolved configuration."""
-        await exchange.answer(200, {"vllm_config": _resolved(self.settings), "vllm_env": {}, "system_env": {}})
+        await exchange.answer(200, {"vllm_config": resolved_config(self.settings), "vllm_env": {}, "system_env": {}})
 
     async def tokenize(self, exchange: Exchange) -> None:
         """Token ids of a text."""
@@ -352,45 +353,6 @@ class Api:
                 f"tokens/s, Running: {engine.get('running', 0)} reqs, Waiting: {engine.get('waiting', 0)} reqs, "
                 f"GPU KV cache usage: {100 * engine.get('kv_usage', 0):.1f}%, Prefix cache hit rate: 0.0%",
             )
-
-
-def _cache_info(settings: Settings) -> dict[str, object]:
-    flags = settings.flags
-    return {
-        "block_size": settings.block_size,
-        "cache_dtype": flags.get("kv-cache-dtype"),
-        "enable_prefix_caching": flags.get("enable-prefix-caching"),
-        "gpu_memory_utilization": flags.get("gpu-memory-utilization"),
-        "kv_cache_memory_bytes": flags.get("kv-cache-memory-bytes"),
-        "kv_cache_max_concurrency": settings.kv_tokens / settings.model_len,
-        "kv_cache_size_tokens": settings.kv_tokens,
-        "num_gpu_blocks": settings.kv_tokens // settings.block_size,
-    }
-
-
-def _resolved(settings: Settings) -> dict[str, Any]:
-    """The configuration as the engine uses it; a flag in ``ignored_flags`` shows its default."""
-    flags = settings.flags
-    return {
-        "model_config": {
-            "model": settings.model,
-            "dtype": "torch.bfloat16" if flags.get("dtype", "auto") == "auto" else f"torch.{flags['dtype']}",
-            "max_model_len": settings.model_len,
-            "quantization": flags.get("quantization"),
-            "enforce_eager": flags.get("enforce-eager", False),
-        },
-        "cache_config": {key: value for key, value in _cache_info(settings).items() if not key.startswith("kv_cache_m")}
-        | {"kv_cache_memory_bytes": flags.get("kv-cache-memory-bytes")},
-        "scheduler_config": {
-            "max_num_seqs": settings.max_num_seqs,
-            "max_num_batched_tokens": settings.max_num_batched_tokens,
-            "enable_chunked_prefill": flags.get("enable-chunked-prefill", True),
-            "async_scheduling": flags.get("async-scheduling") is not False,
-            "scheduler_cls": flags.get("scheduler-cls"),
-        },
-        "parallel_config": {"tensor_parallel_size": flags.get("tensor-parallel-size", 1)},
-        "attention_config": {"backend": flags.get("attention-backend")},
-    }
 
 
 Route = Callable[[Api, Exchange], Awaitable[None]]
