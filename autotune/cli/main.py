@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "reap": ("autotune.cli.reap:reap", "End the engines that a killed tuner left behind."),
     "export": ("autotune.cli.export:export", "Write a study's recommendation for vLLM, systemd, Docker, Kubernetes …"),
     "serve": ("autotune.cli.serve:serve", "Start vLLM with the best configuration known for this machine."),
+    "bench": ("autotune.cli.bench:bench", "Load any OpenAI-compatible server and measure it."),
 }
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}

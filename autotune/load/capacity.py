@@ -8,8 +8,9 @@
        next lower one (the bracket's ends less ``tolerance``) is tried.
 
 Every rate is a sequential test (``stopping``): it ends as soon as all SLOs are met, one is missed or the queue
-diverges beyond doubt; a test still open at its longest window is decided by the shares seen. Rates are
-tested by Poisson arrivals (a point that is not measured is tried up to three times) unless the workload has an arrival process of its own, which is then scaled.
+diverges beyond doubt; a test still open at its longest window is decided by the shares seen, and one that is
+"not measured" is tried up to three times. Arrivals are Poisson unless the workload has a process of its
+own, which is then scaled.
 """
 
 from collections.abc import Callable, Sequence

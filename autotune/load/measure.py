@@ -10,6 +10,7 @@ from dataclasses import replace
 from autotune.load.checks import SATURATED
 from autotune.load.job import Job
 from autotune.load.phases import Controller, Progress, Rule
+from autotune.load.records import ClientResult
 from autotune.load.runner import processors, run_alone, run_fleet
 from autotune.load.slo import Slo
 from autotune.load.summary import summarise
@@ -32,12 +33,14 @@ def measure(
     rules: Sequence[Rule] = (),
     slos: Sequence[Slo] = (),
     on_progress: Callable[[Progress], None] | None = None,
+    on_result: Callable[[ClientResult], None] | None = None,
 ) -> Measurement:
     """Load ``target`` as ``load`` says and measure.
 
     ``seed`` and ``point_id`` choose the prompts: equal values give equal prompts, other values prompts that
     no cache has seen. ``vocab_size`` None sends text instead of token ids. ``stop`` is asked 20 times a
     second; a reason ends the load and makes the measurement invalid. ``rules`` may end the window early.
+    ``on_result`` gets what the client wrote down, request by request.
     Where ``load.processes`` is ``AUTO_PROCESSES`` and the client was saturated, the load is repeated with
     twice the client processes, on fresh prompts.
     """
@@ -51,6 +54,8 @@ def measure(
         job = Job(target, workload, spec, seed, fresh_id, vocab_size, avoid_ids, text)
         controller = Controller(spec, stop=stop, rules=rules, on_progress=on_progress)
         result = run_alone(job, controller) if processes == 1 else run_fleet(job, controller)
+        if on_result:
+            on_result(result)
         controller.finish(result.samples[-1].at if result.samples else result.started)
         return summarise(result, controller, workload, spec, seed=seed, point_id=point_id, slos=slos)
 

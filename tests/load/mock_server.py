@@ -63,15 +63,21 @@ class Server:
                     if line.lower().startswith(b"content-length:"):
                         length = int(line.split(b":")[1])
                 body = json.loads(await reader.readexactly(length)) if length else {}
-                if head.startswith(b"GET /stats"):
-                    text = json.dumps(self.stats).encode()
-                    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(text), text))
+                if head.startswith(b"GET"):
+                    await self.tell(head, writer)
                     continue
                 if not await self.answer(body, writer, received):
                     writer.close()
                     return
         except (asyncio.IncompleteReadError, ConnectionError, RuntimeError):
             writer.close()
+
+    async def tell(self, head, writer):
+        known = {b"/stats": self.stats, b"/v1/models": {"data": [{"id": "m", "max_model_len": 4096}]}}
+        found = known.get(head.split(b" ")[1])
+        text = json.dumps(found).encode()
+        status = b"404 Not Found" if found is None else b"200 OK"
+        writer.write(b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n%s" % (status, len(text), text))
 
     async def answer(self, body, writer, received):
         if self.first_request is None:

@@ -1,0 +1,197 @@
+"""The load generator alone, against any OpenAI-compatible server: ``autotune bench``."""
+
+import secrets
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import orjson
+
+from autotune.engine.metrics import EngineMetrics, parse_metrics
+from autotune.errors import EnvironmentFault, UsageError
+from autotune.load.capacity import Capacity, Probe
+from autotune.load.capacity_run import measure_capacity
+from autotune.load.checks import check_counts, check_prefix_hits
+from autotune.load.diagnosis import Diagnosis, diagnose
+from autotune.load.measure import measure
+from autotune.load.phases import Progress
+from autotune.load.records import ClientResult
+from autotune.load.series import Series, series
+from autotune.load.slo import Slo
+from autotune.load.types import LoadSpec, Measurement, Target
+from autotune.tuner.server_watch import ServerWatch
+from autotune.workload.arrivals import Arrival, Constant, Gamma, Poisson
+from autotune.workload.load import load_workload
+from autotune.workload.types import Workload, scaled
+
+TIMEOUT_S = 10.0
+DEFAULT_CONCURRENCY = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchSettings:
+    """One bench as asked for. ``seed`` None: prompts that were never sent before."""
+
+    url: str
+    workload: str = "demo"
+    model: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    concurrency: int | None = None
+    rate_per_s: float | None = None
+    burstiness: float | None = None
+    replay: bool = False
+    capacity: bool = False
+    slos: tuple[Slo, ...] = ()
+    min_s: float = 10.0
+    max_s: float = 60.0
+    vocab_size: int | None = None
+    seed: int | None = None
+    processes: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BenchResult:
+    """What a bench found: a measurement, or a capacity; ``message`` says how the workload was scaled."""
+
+    target: Target
+    workload: Workload
+    message: str | None
+    measurement: Measurement | None = None
+    capacity: Capacity | None = None
+    diagnosis: Diagnosis | None = None
+    series: Series | None = None
+
+
+def bench(
+    settings: BenchSettings,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_probe: Callable[[Probe], None] | None = None,
+    stop: Callable[[], str | None] | None = None,
+) -> BenchResult:
+    """Run it. Raises UsageError (settings that contradict each other) or EnvironmentFault (no server)."""
+    _check(settings)
+    target, max_len = find_target(settings)
+    workload, message = load_workload(settings.workload), None
+    if max_len:
+        workload, message = scaled(workload, max_len)
+    seed = secrets.randbelow(2**32) if settings.seed is None else settings.seed
+    if settings.capacity:
+        capacity = measure_capacity(
+            target,
+            workload,
+            settings.slos,
+            seed=seed,
+            point_id="bench",
+            vocab_size=settings.vocab_size,
+            probe_s=(settings.min_s, settings.max_s),
+            confirm_s=2 * settings.max_s,
+            stop=stop,
+            on_probe=on_probe,
+        )
+        return BenchResult(target, workload, message, capacity=capacity)
+    return _one_point(settings, target, workload, message, seed, on_progress, stop)
+
+
+def find_target(settings: BenchSettings) -> tuple[Target, int | None]:
+    """The served model and its context, as ``/v1/models`` tells. Raises EnvironmentFault, UsageError."""
+    base = settings.url.rstrip("/").removesuffix("/v1")
+    target = Target(base, settings.model or "", settings.api_key)
+    try:
+        models = orjson.loads(_get(target, "/v1/models"))["data"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise EnvironmentFault(f"{base}/v1/models does not answer as an OpenAI server does: {error}") from None
+    found = next((m for m in models if settings.model in (None, m["id"])), None)
+    if found is None:
+        names = ", ".join(m["id"] for m in models) or "none"
+        raise UsageError(f"the server has no model {settings.model!r}; it serves: {names}")
+    return replace(target, model=found["id"]), found.get("max_model_len")
+
+
+def _check(settings: BenchSettings) -> None:
+    if not settings.url.startswith(("http://", "https://")):
+        raise UsageError(f"{settings.url!r} is not a server's URL; give one like http://127.0.0.1:8000")
+    kinds = [settings.concurrency is not None, settings.rate_per_s is not None, settings.replay, settings.capacity]
+    if sum(kinds) > 1:
+        raise UsageError("give one of --concurrency, --rate, --replay and --capacity")
+    if settings.capacity and not settings.slos:
+        raise UsageError("--capacity needs at least one --slo, like --slo ttft_p95=500ms")
+    if settings.min_s > settings.max_s:
+        raise UsageError(f"--min {settings.min_s:g}s is longer than --max {settings.max_s:g}s")
+
+
+def _one_point(
+    settings: BenchSettings,
+    target: Target,
+    workload: Workload,
+    message: str | None,
+    seed: int,
+    on_progress: Callable[[Progress], None] | None,
+    stop: Callable[[], str | None] | None,
+) -> BenchResult:
+    load = _load(settings, workload)
+    kept: list[ClientResult] = []
+    with ServerWatch(lambda: _scrape(target)) as watch:
+        measurement = measure(
+            target,
+            workload,
+            load,
+            seed=seed,
+            point_id="bench",
+            vocab_size=settings.vocab_size,
+            slos=settings.slos,
+            stop=stop,
+            on_progress=on_progress,
+            on_result=kept.append,
+        )
+    counters, state = watch.counters, watch.state()
+    problems = (*check_counts(measurement, *counters), *check_prefix_hits(measurement, *counters)) if counters else ()
+    checked = replace(measurement, problems=(*measurement.problems, *problems))
+    return BenchResult(
+        target,
+        workload,
+        message,
+        measurement=checked,
+        diagnosis=diagnose(checked, state) if state else None,
+        series=series(kept[-1], open_loop=load.concurrency is None) if kept else None,
+    )
+
+
+def _load(settings: BenchSettings, workload: Workload) -> LoadSpec:
+    window = {"min_s": settings.min_s, "max_s": settings.max_s, "processes": settings.processes}
+    if settings.replay:
+        if workload.arrival is None:
+            raise UsageError(f"workload {workload.name!r} has no arrival times to replay; give --rate or --concurrency")
+        return LoadSpec.open(workload.arrival, **window)
+    if settings.rate_per_s is not None:
+        return LoadSpec.open(_arrival(settings, workload, settings.rate_per_s), **window)
+    return LoadSpec.closed(settings.concurrency or DEFAULT_CONCURRENCY, **window)
+
+
+def _arrival(settings: BenchSettings, workload: Workload, rate_per_s: float) -> Arrival:
+    if settings.burstiness is None:
+        return workload.arrival.at_rate(rate_per_s) if workload.arrival else Poisson(rate_per_s)
+    even = settings.burstiness == float("inf")
+    return Constant(rate_per_s) if even else Gamma(rate_per_s, settings.burstiness)
+
+
+def _scrape(target: Target) -> EngineMetrics | None:
+    try:
+        text = _get(target, "/metrics").decode()
+    except OSError:
+        return None
+    return parse_metrics(text) if "vllm:" in text else None
+
+
+def _get(target: Target, path: str) -> bytes:
+    headers = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
+    request = urllib.request.Request(f"{target.base_url}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            body: bytes = answer.read()
+            return body
+    except urllib.error.HTTPError as error:
+        raise OSError(f"HTTP {error.code}") from None
+    except ValueError as error:
+        raise UsageError(f"{target.base_url!r} is not a server's URL: {error}") from None
