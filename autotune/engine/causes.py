@@ -42,7 +42,7 @@ _BARE = re.compile(
     r"[\w./ \[\]-]{1,80}: error: |\S+:\d+:\d+ \[\d+\] (?:\S+ )?NCCL WARN |NCCL WARN |/bin/sh: |sh: \d+: |ninja: "
     r"|Bus error|Segmentation fault|Illegal instruction|Fatal Python error|terminate called|  what\(\):  |FAILED: "
     r"|\S*fatal error: |gcc: |nvcc |c\+\+: |error: |OCI runtime |(?:\[ *[\d.]+\] )?NVRM: Xid|CUDA error: "
-    r"|ImportError|OSError|Memory access fault"
+    r"|ImportError|OSError|Memory access fault|Failed: Cuda error "
 )
 _COMPILER = re.compile(r"\S+:\d+(?::\d+)?: (?:fatal )?error: ")
 
@@ -56,6 +56,8 @@ _CONSEQUENCE = re.compile(
             "EngineCore hit an exception",
             "EngineCore died",
             "EngineDeadError",
+            r"Engine process \(pid \d+\) died",
+            "Error executing method",
             "Engine background task failed",
             "Engine loop (?:is not running|has died)",
             "engine core exited unexpectedly",
@@ -86,10 +88,12 @@ _NO_CAUSE = re.compile(
     r"cancelled$|^RuntimeError: cancelled|CancelledError|SystemExit|GeneratorExit|BrokenPipeError|ConnectionResetError"
     r"|EOFError$|destroy_process_group|resource_tracker|leaked (?:semaphore|shared_memory)|ConnectionRefusedError"
     r"|ZMQError: (?:Context was terminated|Socket operation)|HeartbeatMonitor|TCPStore.*recvValue failed"
-    r"|ERR_RemoteClose|Aborting process due to"
+    r"|ERR_RemoteClose|Aborting process due to|NoneType: None"
 )
 # A boot that fails in code from these folders, for no reason that is known, runs a stale or broken cache.
 _COMPILE_CACHE = re.compile("torch_aot_compile|torch_compile_cache|inductor_cache|standalone_compile")
+# The engine's last words repeat its whole configuration, which may contain any word.
+_DUMPS = "Dumping "
 _REQUEST_SOURCES = re.compile(
     r"serving\w*\.py|api_router\.py|error_response\.py|protocol\.py|chat_utils\.py|preprocess\.py"
 )
@@ -130,10 +134,11 @@ class Cause:
 
 @dataclass(slots=True)
 class _Stream:
-    """What one process is in the middle of saying."""
+    """What one process is in the middle of saying; ``flat`` tracebacks have lost their indentation."""
 
     frames: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_FRAMES))
     in_traceback: bool = False
+    flat: bool = False
     block: list[LogLine] = field(default_factory=list)
     phase: BootPhase = BootPhase.IMPORTS
     report: str = ""
@@ -228,13 +233,7 @@ class CauseFinder:
     def _take_evidence(self, stream: _Stream, line: LogLine) -> None:
         text = line.text
         if text.endswith(_TRACEBACK):
-            self._flush(stream)
-            if report := text[: -len(_TRACEBACK)].strip(" :"):
-                self._open(stream, line)
-                stream.report = report
-                self._flush(stream)
-            stream.in_traceback = True
-            stream.frames.clear()
+            self._begin_traceback(stream, line)
         elif stream.in_traceback:
             self._take_frame(stream, line)
         elif stream.block and self._continues(stream, line):
@@ -244,11 +243,27 @@ class CauseFinder:
             if self._is_evidence(line):
                 self._open(stream, line)
 
+    def _begin_traceback(self, stream: _Stream, line: LogLine) -> None:
+        """Where the words in front of it end a message, they belong to that; else they are one."""
+        if report := line.text[: -len(_TRACEBACK)].strip(" :,"):
+            if stream.block and self._continues(stream, line):
+                stream.block.append(line)
+            else:
+                self._flush(stream)
+                self._open(stream, line._replace(text=report))
+        self._flush(stream)
+        if report:
+            stream.report = report
+        stream.in_traceback, stream.flat = True, False
+        stream.frames.clear()
+
     def _take_frame(self, stream: _Stream, line: LogLine) -> None:
         text = line.text
-        if not text or text[0] in " |+^":
-            if match := _FRAME.match(text):
-                stream.frames.append(f"{match[1]}:{match[2]}")
+        if match := _FRAME.match(text):
+            stream.frames.append(f"{match[1]}:{match[2]}")
+            stream.flat = stream.flat or text[0] != " "
+        elif not text or text[0] in " |+^" or (stream.flat and not _EXCEPTION.match(text)):
+            return
         else:
             stream.in_traceback = False
             if _RAISED.match(text) or self._is_evidence(line):
@@ -291,6 +306,8 @@ class CauseFinder:
     def _judge(self, stream: _Stream, block: list[LogLine]) -> None:
         first = block[0]
         message = "\n".join(line.text for line in block)[:_MAX_MESSAGE]
+        if first.text.startswith(_DUMPS):
+            return
         if _STOP.search(message) and self.fatal is None:
             self.stop_line = self.stop_line or first
             return

@@ -22,24 +22,42 @@ MAX_LINE = 16_384
 
 _CHUNK = 1 << 20
 _ANSI = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
-# Container tools: `name  | line`, and an RFC 3339 time, optionally with docker's or CRI's stream words.
+# What container tools, cloud consoles and supervisors put in front of a line, in any order.
+_STAMP = r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?"
 _WRAPPER = re.compile(
-    r"(?:[\w.-]{1,64}\s+\|\s(?=\S))?"
-    r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)\s(?:std(?:out|err) [FP] )?)?"
+    "(?:"
+    + "|".join(
+        (
+            rf"{_STAMP}\s(?!- )",
+            r"(?:DEFAULT|INFO|WARNING|ERROR) (?=\d{4}-\d\d-\d\dT)",
+            r"[\w.-]{0,64}[ \t]*\|[ ]?",
+            r"std(?:out|err) [FP] ",
+            r"\[(?:[Ii]nfo|[Ww]arn(?:ing)?|[Ee]rror|[Dd]ebug|INFO|WARN|ERROR|stdout|stderr) *\] ",
+            r"\[resource\.[^\]]*\] ",
+            r"\(Process\) ",
+            r"[\w.-]{1,64} >> ",
+            r"[\w.-]{1,64} MODEL_LOG - ",
+            r"[\w ]{1,20} STD(?:OUT|ERR): ",
+            r"\([\w.-]+, pid=\d+\) (?=\()",
+        )
+    )
+    + "){1,8}"
 )
 _RANK = re.compile(r"\[rank\d+\]:\s?")
 _PROCESS = re.compile(r"\((?P<process>[A-Za-z][\w.-]*)\s(?:[^()]{0,80}\s)?pid=\d+[^()]{0,80}\) ?")
 _VLLM = re.compile(
-    r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<time>(?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)? "
+    r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<time>(?:\d{4}-)?\d\d-\d\d \d\d:\d\d(?::\d\d)?)(?:[.,]\d+)? "
     r"\[?(?P<source>[\w./-]+\.py):\d+\] ?"
 )
-_UVICORN = re.compile(r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL):\s{1,8}(?=\S)")
+_UVICORN = re.compile(r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL):(?:\s{1,8}(?=\S)|[a-z][\w.]*:)")
+_PYTHON = re.compile(rf"{_STAMP} - (?:[\w.]+ - )?(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) - ")
 _GLOG = re.compile(r"\[?(?P<level>[IWEF])(?P<time>\d{4} \d\d:\d\d:\d\d)\.\d+\s+(?:\d+\s+)?(?P<source>[\w./-]+):\d+\] ?")
-_HEADER_LETTERS = frozenset("DIWECF[")
+_HEADER_LETTERS = frozenset("DIWECF[2")
 _GLOG_LEVELS = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
 # A header that starts in the middle of a line: the line before it was not finished when it was written.
 _SECOND_HEADER = re.compile(
-    r"(?<=\S)(?=(?:\([A-Za-z]\w*[^()]{0,40} pid=\d+\) )?(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d )"
+    r"(?<!^)(?=(?<!\) )(?:\([A-Za-z]\w*[^()]{0,40} pid=\d+\) )?"
+    r"(?:INFO|WARNING|ERROR) (?:\d{4}-)?\d\d-\d\d \d\d:\d\d(?::\d\d)? )"
 )
 
 
@@ -71,10 +89,11 @@ def parse(raw: bytes, number: int) -> Iterator[LogLine]:
     for part in _visible(raw) if b"\r" in raw else (raw,):
         if not part:
             continue
-        line = _line(part.decode("utf-8", errors="replace"), number)
+        line = _line(part.decode("utf-8", errors="replace").rstrip(), number)
         if ".py:" in line.text:
             first, *others = _SECOND_HEADER.split(line.text)
-            yield line._replace(text=first)
+            if first.strip():
+                yield line._replace(text=first.rstrip())
             yield from (_line(other, number) for other in others)
         else:
             yield line
@@ -89,7 +108,7 @@ def _visible(raw: bytes) -> list[bytes]:
 def _line(text: str, number: int) -> LogLine:
     process: str | None = None
     at = 0
-    if text[0] != "(":
+    if text[:1] not in ("(", ""):
         at = _skip(_WRAPPER, text, 0)
     at = _skip(_RANK, text, at)
     if text[at : at + 1] == "(" and (match := _PROCESS.match(text, at)):
@@ -98,8 +117,8 @@ def _line(text: str, number: int) -> LogLine:
     if text[at : at + 1] not in _HEADER_LETTERS:
         return LogLine(number, text[at:], None, process)
     if match := _VLLM.match(text, at):
-        return LogLine(number, text[match.end() :], match["level"], process, match["time"][-14:], match["source"])
-    if match := _UVICORN.match(text, at):
+        return LogLine(number, text[match.end() :], match["level"], process, _month_on(match["time"]), match["source"])
+    if match := _UVICORN.match(text, at) or _PYTHON.match(text, at):
         return LogLine(number, text[match.end() :], match["level"], process)
     if match := _GLOG.match(text, at):
         time = f"{match['time'][:2]}-{match['time'][2:]}"
@@ -136,3 +155,8 @@ def _physical_lines(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 def _shortened(raw: bytes) -> bytes:
     """Both ends of a line that is too long: progress bars fill lines, and news come behind them."""
     return raw if len(raw) <= MAX_LINE else raw[: MAX_LINE // 2] + b"\r" + raw[-MAX_LINE // 2 :]
+
+
+def _month_on(time: str) -> str:
+    """``MM-DD HH:MM:SS`` of a time that may have a year."""
+    return time[5:] if time[4:5] == "-" else time

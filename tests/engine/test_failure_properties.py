@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +16,20 @@ CASES = reported()
 NAMES = st.sampled_from(sorted(CASES))
 # Verdicts that a longer log may replace by the cause itself.
 VAGUE = {None, "unknown", "engine_died", "killed", "nccl", "invalid_combination", "compile_failed", "broken_install"}
+
+
+WAYS: dict[str, Callable[[bytes], list[bytes]]] = {
+    "ansi": lambda text: [b"\x1b[0;36m" + text.replace(b") ", b")\x1b[0m ", 1) + b"\x1b[0m"],
+    "crlf": lambda text: [text + b"\r"],
+    "compose": lambda text: [b"vllm-1  | " + text],
+    "buildkite": lambda text: [b"  | [2026-11-30T09:00:00Z] " + text],
+    "kubernetes": lambda text: [b"2026-11-30T09:00:00.123456789Z stderr F " + text],
+    "cloud": lambda text: [b"ERROR 2026-11-30T09:00:00.123456789Z [resource.labels.containerName: vllm] " + text],
+    "supervisor": lambda text: [b"2026-11-30 09:00:00.604 [Info] (Process) " + text],
+    "fastchat": lambda text: [b"2026-11-30 09:00:00 | ERROR | stderr | " + text],
+    "padded": lambda text: [text + b" " * 200],
+    "rubbish": lambda text: [text, b"\xff\xfe\x00 \x80rubbish"],
+}
 
 
 def class_of(failure: Failure | None) -> str | None:
@@ -44,17 +58,10 @@ def test_other_processes_may_write_in_between(name: str, seed: int) -> None:
     assert class_of(classify(as_bytes(mixed))) == CASES[name]["class"]
 
 
-@given(NAMES, st.sampled_from(["ansi", "crlf", "compose", "kubernetes", "rubbish"]))
+@given(NAMES, st.sampled_from(sorted(WAYS)))
 @settings(max_examples=100, deadline=None)
 def test_the_way_a_log_was_caught_does_not_matter(name: str, way: str) -> None:
-    raw = [text.encode() for text in failing_log(CASES[name])]
-    caught = {
-        "ansi": [b"\x1b[0;36m" + text.replace(b") ", b")\x1b[0m ", 1) + b"\x1b[0m" for text in raw],
-        "crlf": [text + b"\r" for text in raw],
-        "compose": [b"vllm-1  | " + text for text in raw],
-        "kubernetes": [b"2026-11-30T09:00:00.123456789Z stderr F " + text for text in raw],
-        "rubbish": [part for text in raw for part in (text, b"\xff\xfe\x00 \x80rubbish")],
-    }[way]
+    caught = [part for text in failing_log(CASES[name]) for part in WAYS[way](text.encode())]
     assert class_of(classify([b"\n".join(caught)])) == CASES[name]["class"]
 
 

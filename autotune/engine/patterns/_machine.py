@@ -56,6 +56,7 @@ MACHINE = (
     ),
     *rows(
         "jit_toolchain",
+        ("nvcc fatal", r"nvcc fatal"),
         ("nvcc", r"nvcc.{0,20}not found|could not find nvcc|directory: '[^']*nvcc'|no such file.{0,80}nvcc"),
         ("ninja", r"CalledProcessError.*ninja|ninja: (build stopped|error|fatal)|ninja.{0,30}(not found|is required)"),
         ("ninja", r"error building extension|no such file or directory: '[^']*ninja'"),

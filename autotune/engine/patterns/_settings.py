@@ -120,7 +120,7 @@ GENERAL = (
         ("validation error", r"validation errors? for \w*Config\b.*?(?P<at>Input should be)"),
         (
             "validation error",
-            r"validation errors? for \w*(Config|Args)\b.*?(?P<at>Extra inputs|Unexpected keyword argument|Field required)",
+            r"validation errors? for \w*(Config|Args)\b.*?(?P<at>Extra input|Unexpected keyword|Field required)",
         ),
         (
             "validation error",
@@ -129,7 +129,11 @@ GENERAL = (
         ("must be one of", r"(ValueError|KeyError|AssertionError): .*must be one of"),
         ("is not a valid", r"ValueError: .{0,80}is not a valid \w+"),
     ),
-    *rows("invalid_combination", ("validation error", r"validation errors? for \w*Config\b")),
+    *rows(
+        "invalid_combination",
+        ("validation error", r"validation errors? for \w*Config\b.*?(?P<at>(Value error|Assertion failed), )"),
+        ("validation error", r"validation errors? for \w*Config\b"),
+    ),
     *rows(
         "compile_failed",
         "backendcompilerfailed",
