@@ -23,7 +23,6 @@ def render(recommendation: Recommendation, options: ExportOptions = DEFAULT_OPTI
         *image_lines(recommendation, options),
     ]
     project = {
-        "name": s.name,
         "services": {"vllm": _service(s, image, facts(recommendation))},
         "volumes": {"cache": {}},
     }
@@ -32,6 +31,7 @@ def render(recommendation: Recommendation, options: ExportOptions = DEFAULT_OPTI
 
 def _service(s: Serving, image: str, origin: dict[str, str]) -> dict[str, Any]:
     service: dict[str, Any] = {
+        "container_name": s.name,
         "image": image,
         "entrypoint": ["vllm", "serve"],
         "command": [_literal(word) for word in s.container_arguments()],
