@@ -42,7 +42,9 @@ _BARE = re.compile(
     r"[\w./ \[\]-]{1,80}: error: |\S+:\d+:\d+ \[\d+\] (?:\S+ )?NCCL WARN |NCCL WARN |/bin/sh: |sh: \d+: |ninja: "
     r"|Bus error|Segmentation fault|Illegal instruction|Fatal Python error|terminate called|  what\(\):  |FAILED: "
     r"|\S*fatal error: |gcc: |nvcc |c\+\+: |error: |OCI runtime |(?:\[ *[\d.]+\] )?NVRM: Xid|CUDA error: "
-    r"|ImportError|OSError|Memory access fault|Failed: Cuda error "
+    r"|ImportError|OSError|Memory access fault|Failed: Cuda error |Killed$|\S*: ?line \d+: +\d+ (?:Killed|Aborted)"
+    r"|!!!!!!! Segfault|(?:\[ *[\d.]+\] )?(?:Memory cgroup out of memory|Out of memory: Kill|oom-kill:)"
+    r"|\S*\(\): |double free|corrupted |Aborted \(core|.*\bOOMKilled\b"
 )
 _COMPILER = re.compile(r"\S+:\d+(?::\d+)?: (?:fatal )?error: ")
 
@@ -295,7 +297,6 @@ class CauseFinder:
             or _EXCEPTION.match(text) is not None
             or _BARE.match(text) is not None
             or _COMPILER.match(text) is not None
-            or text == "Killed"
         )
 
     def _flush(self, stream: _Stream) -> None:

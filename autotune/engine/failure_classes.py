@@ -287,6 +287,12 @@ _MACHINE: tuple[tuple[str, Consequence, str, str], ...] = (
         "Check the owner and mode of what the line names",
     ),
     (
+        "cuda_in_fork",
+        _R,
+        "CUDA was used in a process that then forked",
+        "Boot without a warm server, or set VLLM_WORKER_MULTIPROC_METHOD=spawn",
+    ),
+    (
         "gpu_fault",
         _R,
         "A GPU kernel failed",

@@ -264,6 +264,8 @@ def _from_cause(cause: Cause, reader: BootReader, around: _Circumstances) -> Fai
     name = cause.cls or "unknown"
     if name == OOM:
         name = oom_class(cause, ready=reader.ready, eager=reader.eager)
+    if name == "killed" and around.oom_kills:
+        name = "host_oom"
     margin = _margin(name, cause.message, reader)
     if name == "host_memory_kv" and isinstance(margin, MarginBytes) and margin.needed <= 0:
         # The budget was used up before the KV cache: the amount that is asked for comes out negative.
