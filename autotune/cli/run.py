@@ -70,6 +70,22 @@ def run(
             help="Search values that change what the model computes, though quality is not measured.",
         ),
     ] = None,
+    warm_boot: Annotated[
+        bool | None,
+        typer.Option(
+            "--warm-boot/--no-warm-boot",
+            envvar="AUTOTUNE_WARM_BOOT",
+            help="Fork search engines from a process that has imported vLLM (default: on a CPU only).",
+        ),
+    ] = None,
+    live_limits: Annotated[
+        bool | None,
+        typer.Option(
+            "--live-limits/--no-live-limits",
+            envvar="AUTOTUNE_LIVE_LIMITS",
+            help="Measure lower max-num-seqs and max-num-batched-tokens inside a running engine (default: yes).",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")] = False,
 ) -> None:
     """Find the best vLLM launch configuration for this machine, prove it and write it to OUT/best."""
@@ -95,6 +111,8 @@ def run(
         "vllm_python": vllm_python,
         "vllm_arg": vllm_arg,
         "allow_unverified_precision": allow_unverified_precision,
+        "warm_boot": warm_boot,
+        "live_limits": live_limits,
     }
     print_result(run_study(resolve_settings(given)), as_json=json)
 

@@ -22,7 +22,8 @@ from autotune.engine.types import EngineSpec
 from autotune.errors import AutotuneError
 from autotune.space.config import LaunchConfig
 
-SCHEDULER = "autotune_live.LiveScheduler"
+MODULE = "autotune_live"
+SCHEDULER = f"{MODULE}.LiveScheduler"
 DIR_VARIABLE = "AUTOTUNE_LIVE_DIR"
 INSIDE = Path(__file__).parent / "inside"
 ANSWER_S = 20.0
@@ -54,6 +55,22 @@ def with_live_limits(spec: EngineSpec) -> EngineSpec:
     path = os.pathsep.join(filter(None, [str(INSIDE), (spec.environ or os.environ).get("PYTHONPATH", "")]))
     ours = LaunchConfig.of({"scheduler-cls": SCHEDULER}, {DIR_VARIABLE: str(folder.resolve()), "PYTHONPATH": path})
     return replace(spec, fixed=spec.fixed.merged(ours))
+
+
+def has_live_limits(spec: EngineSpec) -> bool:
+    """Whether ``with_live_limits`` made this spec."""
+    return spec.launch().get("scheduler-cls") == SCHEDULER
+
+
+def blames_live_limits(log_path: Path) -> bool:
+    """Whether a failed boot's log names our scheduler as a place where it failed."""
+    try:
+        text = log_path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return any(
+        words in text for words in (f'{MODULE}.py", line', f"No module named '{MODULE}'", "RuntimeError: autotune:")
+    )
 
 
 def set_limits(engine: Engine, limits: LiveLimits) -> LiveLimits:

@@ -3,7 +3,9 @@
     with engines.boot(config, role="trial", trial=3) as running:
         take_point(running.engine, …)
 
-A boot that fails is recorded with its class and raises ``BootFailed``; its cost is charged all the same.
+Search boots are fast ones where that can be had: warm (vLLM already imported) and with limits that move.
+Boots of the final race are what a person will launch: plain, with nothing of ours inside. A boot that fails
+is recorded with its class and raises ``BootFailed``; its cost is charged all the same.
 """
 
 import json
@@ -14,35 +16,51 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from autotune.engine.boot import BootHooks, boot
+from autotune.engine.deadlines import Deadlines
 from autotune.engine.engine import Engine
 from autotune.engine.failures import Failure
-from autotune.engine.types import BootFailed, BootKind, BootReport, EngineSpec
+from autotune.engine.gates import MemoryGate
+from autotune.engine.live import LiveUnavailable, blames_live_limits, has_live_limits, with_live_limits
+from autotune.engine.types import BootFailed, BootReport, EngineSpec
+from autotune.engine.warm import WarmServer
 from autotune.report.progress import RunProgress
 from autotune.search.budget import Budget
 from autotune.space.config import LaunchConfig
 from autotune.store.store import NewBoot, NewFailure
+from autotune.tuner.feasible import Feasible
 from autotune.tuner.plan import Plan
 from autotune.tuner.session import Session
 from autotune.tuner.stop import StopFlag
 
+FINAL = "final"
+NOT_FACTS = ("phases_s", "kind", "boot_s", "log_path")
+
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A ready engine and its row in the store."""
+    """A ready engine and its row in the store. ``live`` says whether its limits can be moved."""
 
     engine: Engine
     boot_id: int
-    boot_s: float
+    config: LaunchConfig
+    live: bool
+
+    @property
+    def boot_s(self) -> float:
+        """Seconds from start to ready."""
+        return self.engine.report.boot_s
 
 
 class Engines:
-    """Boots and stops engines for ``plan``; everything is charged to ``budget``."""
+    """Boots and stops engines for ``plan``. ``budget`` is charged for everything; ``feasible`` learns from every boot."""
 
     def __init__(
         self,
         plan: Plan,
         session: Session,
         budget: Budget,
+        feasible: Feasible,
+        gate: MemoryGate,
         progress: RunProgress,
         stop: StopFlag,
         clock: Callable[[], float] = time.monotonic,
@@ -50,71 +68,113 @@ class Engines:
         self._plan = plan
         self._session = session
         self._budget = budget
+        self._feasible = feasible
+        self._gate = gate
         self._progress = progress
         self._stop = stop
         self._clock = clock
+        self._deadlines = Deadlines()
+        self._live = plan.live_limits
+        self._warm: WarmServer | None = None
+
+    def close(self) -> None:
+        """End the warm server, if there is one."""
+        if self._warm is not None:
+            self._warm.close()
+            self._warm = None
 
     @contextmanager
-    def boot(
-        self, config: LaunchConfig, *, role: str, trial: int | None = None, kind: BootKind = "plain"
-    ) -> Iterator[Running]:
-        """A ready engine; raises ``BootFailed`` or ``EnvironmentFault``."""
+    def boot(self, config: LaunchConfig, *, role: str, trial: int | None = None) -> Iterator[Running]:
+        """A ready engine; raises ``BootFailed``, ``EnvironmentFault`` or ``Interrupted``."""
         self._stop.check()
-        boot_id, spec = self._write_down(config, role, trial, kind)
-        started = self._clock()
         try:
-            engine = boot(spec, hooks=self._hooks(config))
-        except BootFailed as error:
-            self._record_failure(boot_id, error.failure, error.boot_s)
-            self._budget.charge_boot(self._clock() - started)
-            raise
+            boot_id, engine = self._start(config, role, trial)
+        except LiveUnavailable as reason:
+            self._progress.note(str(reason))
+            boot_id, engine = self._start(config, role, trial)
         try:
-            self._record_ready(boot_id, engine.report)
-            yield Running(engine, boot_id, engine.report.boot_s)
+            self._record_ready(boot_id, config, engine.report)
+            yield Running(engine, boot_id, config, live=has_live_limits(engine.spec))
         finally:
             self._progress.now("stopping the engine")
             stopped = engine.stop()
             self._session.store.update_boot(boot_id, status="stopped", stop_s=stopped.stop_s)
-            self._budget.charge_boot(engine.report.boot_s, stopped.stop_s)
+            self._budget.charge(stopped.stop_s)
 
     def record_failure(self, boot_id: int, failure: Failure) -> None:
         """Say why an engine that was ready gave no number."""
         self._session.store.add_failure(boot_id, _row(failure))
 
-    def _write_down(self, config: LaunchConfig, role: str, trial: int | None, kind: BootKind) -> tuple[int, EngineSpec]:
-        plan = self._plan
-        log_path = plan.folder.logs / f"{int(time.time() * 1000)}-{role}-{config.key()}.log"
-        boot_id = self._session.store.add_boot(
+    def _start(self, config: LaunchConfig, role: str, trial: int | None) -> tuple[int, Engine]:
+        """The boot's row and its engine. Raises ``LiveUnavailable`` the first time that live limits are to blame."""
+        spec = self._spec(config, role)
+        boot_id = self._write_down(spec, role, trial)
+        started = self._clock()
+        try:
+            warm = None if role == FINAL else self._warm_server(spec)
+            engine = boot(spec, warm=warm, deadlines=self._deadlines, hooks=self._hooks(config))
+        except BootFailed as error:
+            self._budget.charge_boot(self._clock() - started)
+            self._session.store.update_boot(boot_id, status="failed", boot_s=error.boot_s)
+            self._session.store.add_failure(boot_id, _row(error.failure))
+            if has_live_limits(spec) and blames_live_limits(spec.log_path):
+                self._live = False
+                raise LiveUnavailable("this vLLM does not take our scheduler: one point per boot from here") from error
+            self._feasible.failed(error.failure, config)
+            raise
+        self._budget.charge_boot(self._clock() - started)
+        return boot_id, engine
+
+    def _write_down(self, spec: EngineSpec, role: str, trial: int | None) -> int:
+        return self._session.store.add_boot(
             NewBoot(
                 run_id=self._session.run_id,
                 role=role,
-                kind=kind,
-                config_key=config.key(),
-                flags=dict(config.flags),
-                env=dict(config.env),
-                log_path=str(log_path),
+                kind="plain",
+                config_key=spec.config.key(),
+                flags=dict(spec.config.flags),
+                env=dict(spec.config.env),
+                log_path=str(spec.log_path),
                 trial=trial,
             )
         )
+
+    def _spec(self, config: LaunchConfig, role: str) -> EngineSpec:
+        plan = self._plan
         spec = EngineSpec(
             install=plan.install,
             model=plan.model.serve,
             config=config,
             fixed=plan.space.fixed,
             run_id=plan.study,
-            log_path=log_path,
+            log_path=plan.folder.logs.resolve() / f"{time.time_ns() // 1_000_000}-{role}-{config.key()}.log",
             cache_root=plan.folder.cache.resolve(),
             device=plan.device.gpu.uuid if plan.device.gpu else None,
         )
-        return boot_id, spec
+        if role == FINAL or not self._live:
+            return spec
+        try:
+            return with_live_limits(spec)
+        except LiveUnavailable:
+            return spec
+
+    def _warm_server(self, spec: EngineSpec) -> WarmServer | None:
+        """One warm server for the whole search, started with the first boot that can use it."""
+        if self._warm is None and self._plan.warm_boots:
+            self._warm = WarmServer(spec, self._plan.folder.logs.resolve() / "warm-server.log")
+        return self._warm
 
     def _hooks(self, config: LaunchConfig) -> BootHooks:
         return BootHooks(
+            gate=self._gate,
             on_phase=lambda phase, elapsed_s: self._progress.now(f"booting ({phase}, {elapsed_s:.0f} s): {config}"),
             stop_requested=self._stop,
+            baseline_free_bytes=self._gate.baseline_bytes,
         )
 
-    def _record_ready(self, boot_id: int, report: BootReport) -> None:
+    def _record_ready(self, boot_id: int, config: LaunchConfig, report: BootReport) -> None:
+        self._deadlines = self._deadlines.learned(report.phases_s)
+        self._feasible.booted(report.facts, config)
         facts = json.loads(json.dumps(asdict(report), default=str))
         self._session.store.update_boot(
             boot_id,
@@ -122,12 +182,8 @@ class Engines:
             kind=report.kind,
             boot_s=report.boot_s,
             phases_s=dict(report.phases_s),
-            facts={k: v for k, v in facts.items() if k not in ("phases_s", "kind", "boot_s")},
+            facts={name: value for name, value in facts.items() if name not in NOT_FACTS},
         )
-
-    def _record_failure(self, boot_id: int, failure: Failure, boot_s: float) -> None:
-        self._session.store.update_boot(boot_id, status="failed", boot_s=boot_s)
-        self._session.store.add_failure(boot_id, _row(failure))
 
 
 def _row(failure: Failure) -> NewFailure:

@@ -1,18 +1,47 @@
-"""What can be ruled out before a boot: the space's rules, by arithmetic on what the engine would use."""
+"""What can be ruled out before a boot: the space's rules, and memory that is surely not there.
 
+Rules are arithmetic on what the engine would use. Memory is predicted from the model's shape and from every
+boot so far, good or failed, and only what is impossible beyond its margin is left out: a prediction never
+decides between configurations that might run.
+"""
+
+from autotune.engine.failures import Failure
+from autotune.engine.logs import BootFacts
+from autotune.engine.memory import MemoryModel
+from autotune.engine.model_shape import read_model_shape
 from autotune.search.domain import Domain
 from autotune.search.types import Feasibility
 from autotune.space.config import LaunchConfig
 from autotune.space.parameters import SearchSpace
+from autotune.tuner.plan import Plan
 
 
-class RulePredictor:
-    """Says "does not fit" only where a rule of the space is broken; measurements decide the rest."""
+class Feasible:
+    """A predictor for the search that learns from boots."""
 
-    def __init__(self, space: SearchSpace, domain: Domain) -> None:
-        self._space = space
+    def __init__(self, plan: Plan, domain: Domain) -> None:
+        self._space: SearchSpace = plan.space
         self._domain = domain
+        self._device = plan.device
+        shape = read_model_shape(plan.model.folder) if plan.model.folder else None
+        self._memory = MemoryModel(plan.model.serve, plan.install.version, shape)
 
     def __call__(self, config: LaunchConfig, /) -> Feasibility:
         broken = self._space.broken_rule(self._domain.assignment(config))
-        return Feasibility(broken is None, broken or "")
+        if broken:
+            return Feasibility(False, broken)
+        predicted = self._memory.predict(
+            self._resolved(config), total_bytes=self._device.total_bytes, device=self._device.kind
+        )
+        return Feasibility(not predicted.surely_impossible, predicted.why)
+
+    def booted(self, facts: BootFacts, config: LaunchConfig) -> None:
+        """An engine came up; what it printed calibrates the memory model."""
+        self._memory = self._memory.calibrated(facts, self._resolved(config), total_bytes=self._device.total_bytes)
+
+    def failed(self, failure: Failure, config: LaunchConfig) -> None:
+        """A boot failed; a failure for memory says what was missing."""
+        self._memory = self._memory.after_failure(failure, self._resolved(config), total_bytes=self._device.total_bytes)
+
+    def _resolved(self, config: LaunchConfig) -> LaunchConfig:
+        return self._space.fixed.merged(config)

@@ -15,7 +15,7 @@ from autotune.search.noise import NoiseFloor
 from autotune.search.race import Race, RaceResult, Runner, Visit
 from autotune.space.config import LaunchConfig
 from autotune.store.models import BootRow
-from autotune.tuner.engines import Engines
+from autotune.tuner.engines import FINAL, Engines
 from autotune.tuner.judge import Judge
 from autotune.tuner.trials import EngineFailed, TrialRunner
 
@@ -72,7 +72,7 @@ class Finals:
     def _visit(self, race: Race, visit: Visit, entrant: Entrant) -> None:
         """One engine, one point. What fails for the configuration's sake leaves the race."""
         try:
-            with self._engines.boot(entrant.config, role="final", kind="plain") as running:
+            with self._engines.boot(entrant.config, role=FINAL) as running:
                 point = self._trials.point(running, SEED_BASE + visit.round, f"race-{visit.round}")
                 boot_s = running.boot_s
         except (BootFailed, EngineFailed) as error:
@@ -113,7 +113,7 @@ def _replay(race: Race, entrants: dict[str, Entrant], earlier: Sequence[BootRow]
         (boot.config_key, point.prompt_seed - SEED_BASE): point.value
         for boot in earlier
         for point in boot.points
-        if boot.role == "final" and point.value is not None
+        if boot.role == FINAL and point.value is not None
     }
     number = 0
     while all((key, number) in done for key in entrants):

@@ -17,7 +17,10 @@ from autotune.workload.types import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """``concurrency`` is the closed loop's requests in flight. ``remarks`` are lines that the person should read."""
+    """``concurrency`` is the closed loop's requests in flight. ``remarks`` are lines that the person should read.
+
+    ``warm_boots`` and ``live_limits`` say whether the search may use them; the final race never does.
+    """
 
     settings: RunSettings
     study: str
@@ -30,6 +33,8 @@ class Plan:
     workload: Workload
     concurrency: int
     space: SearchSpace
+    warm_boots: bool = True
+    live_limits: bool = True
     remarks: tuple[str, ...] = ()
 
     def identity(self) -> dict[str, Any]:

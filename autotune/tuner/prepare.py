@@ -54,6 +54,8 @@ def prepare(settings: RunSettings) -> Plan:
         workload=workload,
         concurrency=settings.concurrency or CONCURRENCY[device.kind],
         space=space,
+        warm_boots=device.kind == "cpu" if settings.warm_boot is None else settings.warm_boot,
+        live_limits=settings.live_limits is not False,
         remarks=tuple(r for r in (_demo_remark(model), remark) if r),
     )
 

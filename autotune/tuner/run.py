@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from autotune.engine.gates import find_tenants, refuse_tenants
+from autotune.engine.reap import find_leftovers, reap
 from autotune.errors import StoreError
 from autotune.export import shell, vllm
 from autotune.export.files import write_atomic
@@ -36,7 +38,7 @@ def run_study(settings: RunSettings) -> Recommendation:
 
 def _tune(plan: Plan, store: Store, progress: RunProgress, stop: StopFlag) -> Recommendation:
     session = Session.open(plan, store)
-    for line in headline(plan, session):
+    for line in [*headline(plan, session), *_clear_the_ground(plan)]:
         progress.note(line)
     recommendation = Tuner(plan, session, progress, stop).run()
     session.finished({"recommendation": recommendation.to_json()})
@@ -64,6 +66,20 @@ def headline(plan: Plan, session: Session) -> list[str]:
         f"Folder {plan.folder.root}.",
     ]
     return [*lines, "Resuming: what was measured before counts."] if session.resumed else lines
+
+
+def _clear_the_ground(plan: Plan) -> list[str]:
+    """End what a killed tuner of this study left, look for other tenants, and say both.
+
+    Raises ``EnvironmentFault`` where a tenant makes measuring worthless.
+    """
+    lines = []
+    if leftovers := find_leftovers(plan.study):
+        reap(leftovers)
+        lines.append(f"Ended {len(leftovers)} processes that an earlier, killed run of this study left behind.")
+    tenants = find_tenants(gpu=plan.device.gpu, usable_cores=plan.host.cpu.usable_cores)
+    refuse_tenants(tenants)
+    return [*lines, *(f"Note: {tenant.text}." for tenant in tenants)]
 
 
 def _result_json(plan: Plan, store: Store, recommendation: Recommendation) -> str:

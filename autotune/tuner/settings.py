@@ -46,6 +46,8 @@ class RunSettings:
     vllm_python: Path | None = None
     vllm_args: tuple[str, ...] = ()
     allow_unverified_precision: bool = False
+    warm_boot: bool | None = None
+    live_limits: bool | None = None
 
 
 class _File(BaseModel):
@@ -70,6 +72,8 @@ class _File(BaseModel):
     vllm_python: str | None = None
     vllm_arg: list[str] | None = None
     allow_unverified_precision: bool | None = None
+    warm_boot: bool | None = None
+    live_limits: bool | None = None
 
 
 def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> RunSettings:
@@ -96,6 +100,8 @@ def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> Ru
         vllm_python=_path(values.get("vllm_python")),
         vllm_args=tuple(values.get("vllm_arg", ())),
         allow_unverified_precision=bool(values.get("allow_unverified_precision", False)),
+        warm_boot=values.get("warm_boot"),
+        live_limits=values.get("live_limits"),
     )
     return settings
 

@@ -1,23 +1,27 @@
 """One trial: boot the suggested configuration, measure it, and say what that means."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from statistics import fmean, stdev
+from types import MappingProxyType
 
 from autotune.engine.failures import Failure
-from autotune.engine.types import BootFailed, BootKind
+from autotune.engine.live import LiveUnavailable
+from autotune.engine.types import BootFailed
 from autotune.errors import AutotuneError
 from autotune.search.budget import Budget
-from autotune.search.types import Outcome, Suggestion
+from autotune.search.types import Fidelity, Outcome, Suggestion
 from autotune.store.store import Store
 from autotune.tuner.engines import Engines, Running
 from autotune.tuner.judge import Judge
 from autotune.tuner.plan import Plan
 from autotune.tuner.points import Point, take_point
+from autotune.tuner.seat import Seat
 from autotune.tuner.stop import StopFlag
 from autotune.tuner.watch import Watch
 
 BASELINE_BLOCKS = 3
+NOTHING_LOWERED: Mapping[str, int] = MappingProxyType({})
 
 
 class EngineFailed(AutotuneError):
@@ -36,6 +40,7 @@ class TrialRunner:
         plan: Plan,
         store: Store,
         engines: Engines,
+        seat: Seat,
         judge: Judge,
         budget: Budget,
         stop: StopFlag,
@@ -45,33 +50,40 @@ class TrialRunner:
         self._plan = plan
         self._store = store
         self._engines = engines
+        self._seat = seat
         self._judge = judge
         self._budget = budget
         self._stop = stop
         self._seeds = seeds
         self._clock = clock
 
-    def run(self, suggestion: Suggestion, kind: BootKind) -> tuple[Outcome, float | None]:
-        """The outcome and the boot's seconds. Raises ``EnvironmentFault`` and ``Interrupted``."""
-        baseline = suggestion.origin == "baseline"
+    def run(self, suggestion: Suggestion) -> tuple[Outcome, float | None]:
+        """The outcome and the boot's seconds, None where no engine was booted for it.
+
+        Raises ``EnvironmentFault`` and ``Interrupted``.
+        """
         started = self._clock()
+        baseline = suggestion.origin == "baseline"
         try:
-            with self._engines.boot(
-                suggestion.config, role="baseline" if baseline else "trial", trial=suggestion.trial, kind=kind
-            ) as running:
-                self._judge.success()
-                points = [self._trial_point(running) for _ in range(BASELINE_BLOCKS if baseline else 1)]
-            return _outcome(points, self._clock() - started), running.boot_s
+            running = self._seat.take(suggestion, "baseline" if baseline else "trial")
+            self._judge.success()
+            points = [self._trial_point(running, suggestion.live) for _ in range(BASELINE_BLOCKS if baseline else 1)]
         except BootFailed as error:
             return self._judge.outcome(error.failure, self._clock() - started), error.boot_s
         except EngineFailed as error:
+            self._seat.leave()
             return self._judge.outcome(error.failure, self._clock() - started), None
+        except LiveUnavailable as error:
+            self._seat.leave()
+            return Outcome("not_measured", cost_s=self._clock() - started, reason=str(error)), None
+        outcome = _outcome(points, self._clock() - started, suggestion.fidelity)
+        return outcome, None if suggestion.live else running.boot_s
 
-    def _trial_point(self, running: Running) -> Point:
+    def _trial_point(self, running: Running, live: Mapping[str, int]) -> Point:
         seed = self._seeds()
-        return self.point(running, seed, f"trial-{seed}")
+        return self.point(running, seed, f"trial-{seed}", live)
 
-    def point(self, running: Running, seed: int, prompts: str) -> Point:
+    def point(self, running: Running, seed: int, prompts: str, live: Mapping[str, int] = NOTHING_LOWERED) -> Point:
         """Measure once and write it down; equal ``prompts`` mean equal prompts.
 
         Raises ``EngineFailed`` where the engine died or hung under the load, ``Interrupted`` on request.
@@ -91,7 +103,7 @@ class TrialRunner:
         self._store.add_point(
             running.boot_id,
             prompt_seed=seed,
-            live={},
+            live=dict(live),
             value=point.value,
             measurement=point.measurement.to_json(),
             duration_s=point.duration_s,
@@ -108,11 +120,10 @@ class TrialRunner:
         return str(watch.failure) if watch.failure else None
 
 
-def _outcome(points: list[Point], cost_s: float) -> Outcome:
+def _outcome(points: list[Point], cost_s: float, fidelity: Fidelity) -> Outcome:
     values = [p.value for p in points if p.value is not None]
     if len(values) < len(points):
         reason = next(p.problem for p in points if p.value is None)
-        return Outcome("not_measured", cost_s=cost_s, reason=f"not measured: {reason}")
-    if len(values) == 1:
-        return Outcome("measured", value=values[0], value_se=points[0].value_se, cost_s=cost_s)
-    return Outcome("measured", value=fmean(values), value_se=stdev(values) / len(values) ** 0.5, cost_s=cost_s)
+        return Outcome("not_measured", cost_s=cost_s, fidelity=fidelity, reason=reason)
+    error = points[0].value_se if len(values) == 1 else stdev(values) / len(values) ** 0.5
+    return Outcome("measured", value=fmean(values), value_se=error, cost_s=cost_s, fidelity=fidelity)

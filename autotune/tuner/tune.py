@@ -10,22 +10,26 @@ finished point: the search asks for the trial that was running once more, and a 
 import time
 from collections.abc import Callable
 
+from autotune.engine.gates import MemoryGate, gpu_gate, ram_gate
 from autotune.errors import Interrupted
+from autotune.host.detect import open_nvml
 from autotune.report.progress import RunProgress, TrialLine
 from autotune.search.budget import Budget
 from autotune.search.domain import Domain
 from autotune.search.noise import NoiseFloor, noise_floor
 from autotune.search.samplers import RandomSampler, Sampler, TpeSampler
 from autotune.search.study import StudySearcher, open_study
+from autotune.search.surrogate import SurrogateSampler
 from autotune.search.types import Observation, Outcome, Suggestion
 from autotune.store.models import BootRow, RunRow
 from autotune.store.recommendation import Recommendation
 from autotune.tuner.engines import Engines
-from autotune.tuner.feasible import RulePredictor
+from autotune.tuner.feasible import Feasible
 from autotune.tuner.finals import Entrant, Finals
 from autotune.tuner.judge import Judge
 from autotune.tuner.plan import Plan
 from autotune.tuner.recommend import UNIT, entrant, recommend
+from autotune.tuner.seat import Seat
 from autotune.tuner.session import Session
 from autotune.tuner.stop import StopFlag
 from autotune.tuner.trials import TrialRunner
@@ -53,19 +57,26 @@ class Tuner:
         self._clock = clock
         self._started = clock()
         self._record = session.store.run(plan.study)
-        self._searcher = _searcher(plan)
+        domain = Domain(plan.space, plan.space.defaults, plan.space.seeds)
+        feasible = Feasible(plan, domain)
+        self._searcher = _searcher(plan, domain, feasible)
         self._budget = _budget(plan, session, self._record, len(self._searcher.history()))
         self._judge = Judge(plan.device.total_bytes)
-        self._engines = Engines(plan, session, self._budget, progress, stop, clock)
+        self._engines = Engines(plan, session, self._budget, feasible, memory_gate(plan, stop), progress, stop, clock)
+        self._seat = Seat(self._engines)
         self._trials = TrialRunner(
-            plan, session.store, self._engines, self._judge, self._budget, stop, self._next_seed, clock
+            plan, session.store, self._engines, self._seat, self._judge, self._budget, stop, self._next_seed, clock
         )
         self._seeds_used = _points(self._record)
 
     def run(self) -> Recommendation:
         """Search, race and recommend. Raises ``Interrupted`` and ``EnvironmentFault``."""
         try:
-            self._search()
+            try:
+                self._search()
+            finally:
+                self._seat.leave()
+                self._engines.close()
             return self._race()
         except Interrupted as error:
             self._session.interrupted()
@@ -78,7 +89,7 @@ class Tuner:
     def _search(self) -> None:
         while self._budget.allows_trial():
             self._stop.check()
-            suggestion = self._searcher.ask()
+            suggestion = self._searcher.ask(self._seat.movable)
             if suggestion is None:
                 self._progress.note("Nothing promising is left to try.")
                 return
@@ -89,7 +100,7 @@ class Tuner:
         if self._killed_before(suggestion) >= MOST_KILLS:
             outcome, boot_s = Outcome("not_measured", reason="the tuner was killed twice during this trial"), None
         else:
-            outcome, boot_s = self._trials.run(suggestion, "plain")
+            outcome, boot_s = self._trials.run(suggestion)
         self._searcher.tell(suggestion, outcome)
         if outcome.status != "not_measured" or suggestion.attempt > 1:
             self._budget.count_trial()
@@ -156,8 +167,14 @@ class Tuner:
             self._progress.budget(budget.trials_done / budget.trials, None)
 
 
-def _searcher(plan: Plan) -> StudySearcher:
-    domain = Domain(plan.space, plan.space.defaults, plan.space.seeds)
+def memory_gate(plan: Plan, stop: StopFlag) -> MemoryGate:
+    """What must hold before each boot; what is free now is the baseline."""
+    if plan.device.gpu is None:
+        return ram_gate(plan.study, stop)
+    return gpu_gate(open_nvml(), plan.device.gpu, plan.study, stop)
+
+
+def _searcher(plan: Plan, domain: Domain, feasible: Feasible) -> StudySearcher:
     study = open_study(plan.study, plan.storage, "maximize")
     return StudySearcher(
         study,
@@ -166,12 +183,14 @@ def _searcher(plan: Plan) -> StudySearcher:
         seed=plan.settings.seed,
         seeds=[("seed", seed) for seed in plan.space.seeds],
         effective=plan.space.effective,
-        feasible=RulePredictor(plan.space, domain),
+        feasible=feasible,
     )
 
 
 def _sampler(name: str, domain: Domain) -> Sampler:
-    return RandomSampler(domain) if name == "random" else TpeSampler(domain, "maximize")
+    if name == "random":
+        return RandomSampler(domain)
+    return TpeSampler(domain, "maximize") if name == "tpe" else SurrogateSampler(domain, "maximize")
 
 
 def _budget(plan: Plan, session: Session, record: RunRow | None, trials_done: int) -> Budget:
