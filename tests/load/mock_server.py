@@ -5,7 +5,8 @@ answers ``POST /v1/completions`` and ``/v1/chat/completions`` with a stream: the
 the request was read, then one every ``itl_s``. ``slots`` limits how many requests are served at once
 (the rest queue, first come first served). ``stall`` = [at_s, for_s] freezes the server once, counted from
 the first request. ``fail`` makes every ``fail_every``-th request go wrong in a named way.
-``GET /stats`` tells what was served.
+``GET /stats`` tells what was served: counts, and per request [received, first write, last write, tokens] on
+the host's monotonic clock.
 """
 
 import asyncio
@@ -41,7 +42,7 @@ class Server:
         self.fail_every = options.get("fail_every", 10)
         self.joined = options.get("joined", 1)
         self.first_request = None
-        self.stats = {"requests": 0, "prompt_tokens": 0, "output_tokens": 0, "ttft": [], "prompts": []}
+        self.stats = {"requests": 0, "prompt_tokens": 0, "output_tokens": 0, "served": [], "prompts": []}
         self.keep = options.get("keep_prompts", False)
 
     async def wait_until(self, when):
@@ -95,17 +96,20 @@ class Server:
             writer.write(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: %d\r\n\r\n%s" % (len(text), text))
             return True
         async with self.slots:
-            return await self.stream(writer, n_prompt, n_out, bad, max(received, time.perf_counter()))
+            return await self.stream(writer, n_prompt, n_out, bad, received)
 
-    async def stream(self, writer, n_prompt, n_out, bad, started):
+    async def stream(self, writer, n_prompt, n_out, bad, received):
+        started = time.perf_counter()
         writer.write(HEAD)
         if bad == "short":
             n_out //= 2
         self.stats["prompt_tokens"] += n_prompt
-        sent = 0
+        sent, first_written = 0, None
         while sent < n_out:
             await self.wait_until(started + self.ttft_s + sent * self.itl_s)
             joined = min(self.joined, n_out - sent)
+            written = time.perf_counter()
+            first_written = first_written or written
             writer.write(TOKEN_CHUNK)
             sent += joined
             self.stats["output_tokens"] += joined
@@ -123,6 +127,7 @@ class Server:
         if bad not in ("error", "nousage"):
             usage = {"prompt_tokens": n_prompt, "completion_tokens": sent, "total_tokens": n_prompt + sent}
             writer.write(chunk(json.dumps({"id": "c", "choices": [], "usage": usage}).encode()))
+        self.stats["served"].append([received, first_written, written, sent])
         writer.write(chunk(b"[DONE]") + b"0\r\n\r\n")
         return True
 
