@@ -177,7 +177,7 @@ class CauseFinder:
             self._take_evidence(stream, line)
 
     def close(self) -> None:
-        """The log ends here."""
+        """Judge everything that was said so far; to be called where the log ends."""
         for stream in self._streams.values():
             self._flush(stream)
 
@@ -217,6 +217,7 @@ class CauseFinder:
                 self.hint = Cause(name, line, text, self._reader.phase)
 
     def _take_word_of_a_stop(self, line: LogLine) -> None:
+        self.close()  # what was being said before counts as said before
         if _OWN_TEARDOWN in line.text:
             self._own_teardown = True
         if self._is_stop(line):

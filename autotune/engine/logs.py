@@ -7,15 +7,14 @@ the one with the least room counts: the smallest KV cache, the largest weights.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from autotune.engine.log_lines import LogLine, read_lines
+from autotune.engine.log_lines import LogLine
 
 GIB = 1 << 30
 
@@ -316,14 +315,6 @@ class BootReader:
             suggested_kv_bytes=self._suggestions,
             **self._values,
         )
-
-
-def read_boot(log: Path | Iterable[bytes]) -> BootFacts:
-    """The facts of a log file, or of chunks of bytes."""
-    reader = BootReader()
-    for line in read_lines(log):
-        reader.feed(line)
-    return reader.facts()
 
 
 def _durations(entered: Mapping[BootPhase, str]) -> dict[BootPhase, float]:

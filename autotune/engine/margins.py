@@ -52,7 +52,6 @@ _KV_BYTES = re.compile(rf"{_SIZE} GiB KV cache is needed.*?available KV cache me
 _KV_OLD = re.compile(r"max seq len \((\d+)\) is larger than the maximum number of tokens.*?\((\d+)\)", re.DOTALL)
 _START = re.compile(rf"\({_SIZE}/{_SIZE} GiB\) on startup.*?\([\d.]+, {_SIZE} GiB\)", re.DOTALL)
 _HOST_KV = re.compile(rf"\({_SIZE}/{_SIZE} GiB\) on kv cache allocation.*?memory for kv \({_SIZE}(?: GiB|/)", re.DOTALL)
-_HOST_TRIED = re.compile(r"you tried to allocate (\d+) bytes")
 _LENGTH = re.compile(r"max_model_len \((\d+)\).*?derived max_model_len \(\w+=([\d.]+)", re.DOTALL)
 _BATCH = re.compile(r"max_num_batched_tokens \((\d+)\).*?(?:max_model_len|max_num_seqs) \((\d+)\)", re.DOTALL)
 

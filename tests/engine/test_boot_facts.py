@@ -3,9 +3,14 @@
 import pytest
 from log_shapes import as_bytes, boot, line
 
-from autotune.engine.logs import BootPhase, read_boot
+from autotune.engine.failures import diagnose
+from autotune.engine.logs import BootFacts, BootPhase
 
 GIB = 1 << 30
+
+
+def read_boot(log: list[bytes]) -> BootFacts:
+    return diagnose(log).facts
 
 
 def test_a_gpu_boot_gives_all_its_numbers() -> None:

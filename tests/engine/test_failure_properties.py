@@ -125,10 +125,24 @@ def test_a_stop_ends_the_search_for_causes() -> None:
     assert failure.consequence is Consequence.NONE
 
 
+@pytest.mark.parametrize(("clock", "is_stop"), [("09:05:01", True), ("09:09:00", False)])
+def test_deaths_at_the_moment_of_our_stop_belong_to_it(clock: str, is_stop: bool) -> None:
+    death = line("EngineCore", "Worker proc VllmWorker-0 died unexpectedly (exit code: -15)", level="ERROR")
+    stop = line("APIServer", "[shutdown] API server: shutdown triggered", clock=clock)
+    failure = classify(as_bytes([*boot("serving"), death, stop]), stop_requested=True, exit_code=0)
+    assert failure is not None
+    assert (failure.consequence is Consequence.NONE) == is_stop
+
+
 def test_a_cause_before_the_stop_is_kept() -> None:
     stop = line("APIServer", "[shutdown] API server: shutdown triggered")
     lines = [*failing_log(CASES["oom_serving"]), stop]
     assert class_of(classify(as_bytes(lines), stop_requested=True, exit_code=-9)) == "oom_runtime"
+
+
+def test_a_death_just_before_the_server_closes_is_no_stop() -> None:
+    dead = errors("APIServer", ["vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue."])
+    assert class_of(classify(as_bytes([*boot("serving"), *dead, "INFO:     Shutting down"]))) == "engine_died"
 
 
 def test_the_last_boot_of_a_log_counts_once_one_had_come_up() -> None:
