@@ -103,9 +103,9 @@ _ENGINE_PROCESS = re.compile(r"Engine|Worker|Ray|DPCoordinator", re.IGNORECASE)
 _ENGINE_CAUSES = frozenset(
     {OOM, "oom_sampler", "gpu_fault", "gpu_lost", "nccl", "ulimit", "host_oom", "disk_full", "shm", "run_hang"}
 )
-_STOP = re.compile(
-    r"\[shutdown\] API server: shutdown triggered|^KeyboardInterrupt|^Received (?:SIGTERM|SIGINT|signal)"
-)
+# A signal from outside always says so; an interrupt is also how a dying engine's processes end each other.
+_STOP = re.compile(r"\[shutdown\] API server: shutdown triggered|^Received (?:SIGTERM|SIGINT|signal)")
+_INTERRUPT = re.compile(r"^KeyboardInterrupt")
 _SIGNALLED = re.compile(r"trigger received signal=")
 _OWN_TEARDOWN = "send sigterm to process"
 _UVICORN_STOP = "Shutting down"
@@ -231,7 +231,7 @@ class CauseFinder:
             return self.fatal is None and self.known is None
         if _SIGNALLED.search(text):
             return not self._own_teardown
-        return self.fatal is None and _STOP.search(text) is not None
+        return _STOP.search(text) is not None
 
     def _take_evidence(self, stream: _Stream, line: LogLine) -> None:
         text = line.text
@@ -310,7 +310,7 @@ class CauseFinder:
         message = "\n".join(line.text for line in block)[:_MAX_MESSAGE]
         if first.text.startswith(_DUMPS):
             return
-        if _STOP.search(message) and self.fatal is None:
+        if _INTERRUPT.search(message) and self.fatal is None:
             self.stop_line = self.stop_line or first
             return
         consequence = _CONSEQUENCE.search(message)

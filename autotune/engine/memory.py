@@ -35,6 +35,8 @@ _SURE_MARGIN = 0.02
 # Tensors of a checkpoint that vLLM may leave out (draft heads, vision towers).
 _SURELY_LOADED = 0.85
 _WORKSPACE_BYTES = 3 * GIB // 10
+# On the CPU backend everything that the worker process holds besides weights counts: mostly imported code.
+_CPU_PROCESS_BYTES = 6 * GIB // 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +177,7 @@ class MemoryModel:
 
     def _overhead_guess(self, flags: MemoryFlags, total: int, device: Device) -> int | None:
         if device == "cpu":
-            return 0
+            return _CPU_PROCESS_BYTES
         activation = self._activation(flags, total)
         if (boot := self._nearest(flags)) and boot.overhead_bytes is not None:
             return max(0, boot.overhead_bytes + (activation or 0) - (self._activation(boot.flags, total) or 0))

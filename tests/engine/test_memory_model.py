@@ -69,6 +69,13 @@ def test_kv_tokens_on_the_cpu_are_exact(kv_bytes: int, tokens: int) -> None:
     assert prediction.feasible and not prediction.surely_impossible
 
 
+def test_a_cpu_budget_that_imports_use_up_is_foreseen() -> None:
+    """vLLM 0.32 on a host of 10.71 GiB: utilization 0.01 left -0.51 GiB."""
+    prediction = model(TINY).predict(config(gpu_memory_utilization=0.01), total_bytes=round(10.71 * GIB), device="cpu")
+    assert prediction.feasible is False and not prediction.surely_impossible
+    assert prediction.kv_bytes == pytest.approx(-0.51 * GIB, rel=0.1)
+
+
 def test_a_good_boot_replaces_the_guess() -> None:
     facts = BootFacts(kv_tokens=650_560, available_kv_bytes=650_560 * 163_840, max_model_len=40960)
     learned = model(QWEN3_14B).calibrated(facts, config(), total_bytes=H200)
