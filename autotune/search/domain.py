@@ -125,6 +125,11 @@ class Domain:
         """The canonical assignment of a row of codes."""
         return self.canonical({a.name: a.values[int(c)] for a, c in zip(self.axes, row, strict=True)})
 
+    def launch(self, row: Codes) -> LaunchConfig:
+        """The launch config of a canonical row of codes."""
+        values = {a.name: a.values[c] for a, c in zip(self.axes, row.tolist(), strict=True)}
+        return self.space.fixed.merged(LaunchConfig.of({n: v for n, v in values.items() if v is not None}))
+
     def codes(self, chosen: Assignment) -> dict[str, int]:
         """Code per axis name."""
         return {axis.name: axis.code(chosen.get(axis.name)) for axis in self.axes}

@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autotune.search.types import Observation
 from autotune.space.config import LaunchConfig
 
+Array = NDArray[np.float64]
 PRIOR_CENTRE = (0.7, 0.45, 0.004)
 PRIOR_SPREAD = (0.25, 0.35, 0.7)
 MISFIT = 0.06
@@ -45,6 +47,11 @@ class Operating:
     bandwidth_bytes_s: float
     peak_flops: float
 
+    def row(self) -> tuple[float, ...]:
+        """The numbers in order, for arrays of many operating points."""
+        sizes = (self.batch, self.weight_bytes, self.kv_bytes_per_token, self.flops_per_token)
+        return *sizes, self.input_tokens, self.output_tokens, self.bandwidth_bytes_s, self.peak_flops
+
 
 class Physics(Protocol):
     """Turns a launch config into its operating point, or None where that is unknown."""
@@ -60,13 +67,17 @@ class Roofline:
     beta: float = PRIOR_CENTRE[1]
     t0_s: float = PRIOR_CENTRE[2]
 
+    def tpots_s(self, points: Array) -> Array:
+        """Predicted mean time per output token of operating points, one a row."""
+        batch, weights, kv, flops, isl, osl, bandwidth, peak = points.T
+        moved = (weights + batch * (isl + osl / 2) * kv) / bandwidth
+        compute = flops / (self.beta * peak)
+        decode = np.maximum(moved / self.alpha, batch * compute) + self.t0_s
+        return np.asarray(decode + batch * isl * compute / osl)
+
     def tpot_s(self, at: Operating) -> float:
         """Predicted mean time per output token."""
-        context = at.input_tokens + at.output_tokens / 2
-        moved = (at.weight_bytes + at.batch * context * at.kv_bytes_per_token) / at.bandwidth_bytes_s
-        compute = at.flops_per_token / (self.beta * at.peak_flops)
-        decode = max(moved / self.alpha, at.batch * compute) + self.t0_s
-        return decode + at.batch * at.input_tokens * compute / at.output_tokens
+        return float(self.tpots_s(np.array([at.row()]))[0])
 
     def throughput(self, at: Operating) -> float:
         """Predicted output tokens per second."""
@@ -88,25 +99,41 @@ class RooflinePrior:
 
     def log_value(self, model: Roofline, at: Operating) -> float:
         """Log of the predicted objective."""
-        return math.log(model.throughput(at) if self._quantity == "throughput" else model.tpot_s(at))
+        return float(self.log_values(model, np.array([at.row()]))[0])
+
+    def log_values(self, model: Roofline, points: Array) -> Array:
+        """Log of the predicted objective of operating points, one a row."""
+        logs = np.log(model.tpots_s(points))
+        return np.asarray(np.log(points[:, 0]) - logs if self._quantity == "throughput" else logs)
 
     def _log_tpot(self, at: Operating, log_value: float) -> float:
         return math.log(at.batch) - log_value if self._quantity == "throughput" else log_value
 
 
 def fit(points: Sequence[Operating], log_tpots: Sequence[float]) -> Roofline:
-    """Maximum a posteriori fit of the three numbers to measured log TPOTs."""
+    """Maximum a posteriori fit of the three numbers to measured log TPOTs.
+
+    Gauss-Newton on the logs with reweighting: the further off a point is, the less it counts (soft L1), since
+    a flag that physics does not know (eager mode) must not bend the whole fit.
+    """
     if not points:
         return Roofline()
-    from scipy.optimize import least_squares
+    rows, targets = np.array([p.row() for p in points]), np.array(log_tpots)
+    centre, precision = np.log(PRIOR_CENTRE), np.array(PRIOR_SPREAD) ** -2.0
+    logs = centre.copy()
+    for _ in range(30):
+        base = _logs(rows, logs)
+        slopes = np.array([_logs(rows, logs + step) - base for step in np.eye(3) * 1e-5]).T / 1e-5
+        miss = (base - targets) / MISFIT
+        weights = 1 / np.sqrt(1 + miss**2) / MISFIT**2
+        curvature = slopes.T @ (slopes * weights[:, None]) + np.diag(precision)
+        gradient = slopes.T @ (weights * (base - targets)) + precision * (logs - centre)
+        step = np.clip(np.linalg.solve(curvature, -gradient), -0.4, 0.4)
+        logs = logs + step
+        if np.abs(step).max() < 1e-4:
+            break
+    return Roofline(*(float(x) for x in np.exp(logs)))
 
-    centre, spread = np.log(PRIOR_CENTRE), np.array(PRIOR_SPREAD)
 
-    def residuals(logs: np.ndarray) -> np.ndarray:
-        model = Roofline(*np.exp(logs))
-        misses = [(math.log(model.tpot_s(p)) - t) / MISFIT for p, t in zip(points, log_tpots, strict=True)]
-        return np.concatenate([misses, (logs - centre) / spread])
-
-    # Soft loss: a flag that physics does not know (eager mode) must not bend the whole fit.
-    best = least_squares(residuals, centre, loss="soft_l1", max_nfev=60)
-    return Roofline(*(float(x) for x in np.exp(best.x)))
+def _logs(rows: Array, logs: Array) -> Array:
+    return np.asarray(np.log(Roofline(*(float(x) for x in np.exp(logs))).tpots_s(rows)))

@@ -6,7 +6,7 @@ Each proposal is made in four steps.
    about model and device the prior is a constant.
 2. Residuals. A Gaussian process (``gp``) learns the difference between measurement and prior over all axes. Live
    points count as noisier and share an offset: they guide. One more process per SLO learns its
-   violation; kernel-weighted crashes give the probability that a configuration starts.
+   violation, and one on starts and crashes gives the probability to start.
 3. Candidates. Uniform draws (exploration), one and two changes around the best configurations, and every live
    point of the running engine.
 4. Value. Expected improvement over the best own-boot configuration (posterior mean, not the luckiest number),
@@ -27,7 +27,7 @@ from scipy.special import ndtr
 
 from autotune.search.domain import Codes, Domain
 from autotune.search.gp import Axes, Fit, fit
-from autotune.search.roofline import Operating, RooflinePrior
+from autotune.search.roofline import RooflinePrior
 from autotune.search.samplers import Context, Proposal
 from autotune.search.types import Assignment, Direction, Fidelity, Observation
 
@@ -53,6 +53,9 @@ class Tuning:
 
     effect: float = 0.05
     slo_effect: float = 0.3
+    crash_effect: float = 0.15
+    change_cost: float = 0.0
+    eager_cost: float = 0.0
     own_noise: float = 0.02
     live_noise: float = 0.035
     slo_noise: float = 0.05
@@ -83,7 +86,7 @@ class SurrogateSampler:
         self._sign = 1.0 if direction == "maximize" else -1.0
         self._prior = prior
         self._tuning = tuning
-        self._operating: dict[bytes, Operating | None] = {}
+        self._operating: dict[bytes, tuple[float, ...] | None] = {}
         self._last: tuple[int, Model] | None = None
 
     def propose(self, context: Context) -> Proposal | None:
@@ -110,11 +113,12 @@ class SurrogateSampler:
             self._last = (len(history), model)
         return self._last[1]
 
-    def _physics(self, row: Codes) -> Operating | None:
+    def _physics(self, row: Codes) -> tuple[float, ...] | None:
         """The operating point of a row of codes, looked up once."""
         key = row.tobytes()
         if key not in self._operating and self._prior is not None:
-            self._operating[key] = self._prior.physics(self._domain.config(self._domain.assigned(row)))
+            at = self._prior.physics(self._domain.launch(row))
+            self._operating[key] = None if at is None else at.row()
         return self._operating.get(key)
 
     def _search(self, context: Context, model: "Model", costs: "Costs") -> "Scored | None":
@@ -157,7 +161,7 @@ class Model:
         history: Sequence[Observation],
         sign: float,
         prior: RooflinePrior | None,
-        physics: Callable[[Codes], Operating | None],
+        physics: Callable[[Codes], tuple[float, ...] | None],
         tuning: Tuning,
     ) -> None:
         self._domain = domain
@@ -165,7 +169,14 @@ class Model:
         self._sign = sign
         self._prior = prior
         self._tuning = tuning
-        self._axes = Axes(tuple(len(a.values) for a in domain.axes), tuple(a.numeric for a in domain.axes))
+        self._axes = Axes(
+            tuple(len(a.values) for a in domain.axes),
+            tuple(a.numeric for a in domain.axes),
+            tuple(a.parameter.scope == "live" for a in domain.axes),
+        )
+        self._eager = next((j for j, a in enumerate(domain.axes) if a.name == "enforce-eager"), None)
+        self._default = domain.row(domain.default())
+        self._cautious = np.array([a.parameter.scope == "boot" for a in domain.axes])
         self._roofline = prior.fitted(history) if prior else None
         self._tried = np.array([domain.row(o.suggestion.assignment) for o in history], dtype=np.int64)
         self._tried = self._tried.reshape(len(history), len(domain.axes))
@@ -174,6 +185,7 @@ class Model:
         measured = [o for o in history if o.outcome.value is not None]
         self._fit = self._fit_objective(measured)
         self._slo_fits = self._fit_slos(measured)
+        self._crashes = self._fit_crashes()
         self._best = self._incumbent()
 
     def measured_rows(self) -> Codes:
@@ -205,14 +217,22 @@ class Model:
         return base + mean, sd
 
     def _baseline(self, rows: Codes) -> Array:
-        """Prior mean of the signed log objective; zero where physics says nothing."""
+        """Prior mean of the signed log objective: physics, less a little for every changed boot flag."""
+        eager = rows[:, self._eager] != 0 if self._eager is not None else 0
+        changes = ((rows != self._default) & self._cautious).sum(axis=1)
+        return np.asarray(self._physical(rows) - self._tuning.change_cost * changes - self._tuning.eager_cost * eager)
+
+    def _physical(self, rows: Codes) -> Array:
+        """Log objective by the roofline; zero where physics says nothing."""
         if self._prior is None or self._roofline is None:
             return np.zeros(len(rows))
-        values = []
-        for row in rows:
-            at = self._physics(row)
-            values.append(0.0 if at is None else self._sign * self._prior.log_value(self._roofline, at))
-        return np.array(values)
+        points = [self._physics(row) for row in rows]
+        known = np.array([p is not None for p in points], dtype=bool)
+        values = np.zeros(len(rows))
+        if known.any():
+            table = np.array([p for p in points if p is not None])
+            values[known] = self._sign * self._prior.log_values(self._roofline, table)
+        return values
 
     def _fit_objective(self, measured: Sequence[Observation]) -> Fit | None:
         if not measured:
@@ -220,7 +240,8 @@ class Model:
         rows = self.measured_rows()
         logs = self._sign * np.log([max(o.outcome.value or 0.0, 1e-9) for o in measured])
         live = self._live[~self._crashed]
-        noise = np.where(live, self._tuning.live_noise, self._tuning.own_noise)
+        stated = np.array([(o.outcome.value_se or 0.0) / max(o.outcome.value or 0.0, 1e-9) for o in measured])
+        noise = np.hypot(np.where(live, self._tuning.live_noise, self._tuning.own_noise), stated)
         return fit(self._axes, rows.astype(float), logs - self._baseline(rows), noise, live, self._tuning.effect)
 
     def _fit_slos(self, measured: Sequence[Observation]) -> list[Fit]:
@@ -241,14 +262,20 @@ class Model:
             chance = chance * ndtr((math.log(1 - self._tuning.slo_margin) - mean) / sd)
         return chance
 
-    def _crash(self, rows: Codes) -> Array:
-        """Probability not to start: crashes and starts nearby, weighted by their likeness."""
+    def _fit_crashes(self) -> Fit | None:
+        """Starts and crashes as 0 and 1: the axis that explains the crashes gets the variance."""
         if not self._crashed.any():
+            return None
+        labels, noise = self._crashed.astype(np.float64), np.full(len(self._crashed), 0.1)
+        none = np.zeros(len(labels), dtype=bool)
+        return fit(self._axes, self._tried.astype(np.float64), labels, noise, none, self._tuning.crash_effect)
+
+    def _crash(self, rows: Codes) -> Array:
+        """Probability not to start."""
+        if self._crashes is None:
             return np.zeros(len(rows))
-        tried = self._tried.astype(np.float64)
-        parts = self._axes.components(rows.astype(np.float64), tried)[1:-1]
-        weights = np.exp(-np.sum(1 - parts, axis=0) * 2.0)
-        return np.asarray((weights @ self._crashed) / (weights.sum(axis=1) + 0.3))
+        mean, sd = self._crashes.predict(rows.astype(np.float64))
+        return np.asarray(ndtr((mean - 0.5) / np.hypot(sd, 0.25)))
 
     def _incumbent(self) -> float:
         """Posterior mean of the best own boot that meets its SLOs; the worst seen where none does."""
