@@ -4,7 +4,8 @@ Latencies and rates of one run are autocorrelated, so formulas for independent s
 are far too narrow. Two standard cures are used:
 
 - *Batch means* for a rate: the window is cut into batches; their mean has variance s²/k, widened by
-  (1+r)/(1-r) where neighbouring batches still correlate (r > 0), Student's t with k - 1 degrees.
+  (1+r)/(1-r) where neighbouring batches still correlate (r > 0), Student's t with k - 1 degrees; the wider
+  of the intervals for 16 and for 8 batches.
 - *Inflated order statistics* for a percentile: whether a sample lies below the percentile is a 0/1 series;
   batch means of it tell by how much autocorrelation inflates its variance over p(1-p)/n. The effective
   sample size n/inflation gives the ranks of the limits, exactly as in the distribution-free (binomial)
@@ -24,6 +25,7 @@ from autotune.load.types import PERCENTILES, Estimate, Latency
 
 Floats = npt.NDArray[np.float64]
 BATCHES = 16
+FEWEST_BATCHES = 4
 CONFIDENCE = 0.95
 Z95 = 1.959963984540054
 
@@ -40,13 +42,29 @@ def mean_interval(series: Floats, batches: int = BATCHES) -> Estimate:
     """
     if len(series) == 0:
         return Estimate(0.0)
-    mean = float(series.mean())
-    k = min(batches, len(series))
-    if k < 4:
+    mean, variance = float(series.mean()), _variance_of_mean(series, batches)
+    if variance is None:
         return Estimate(mean)
-    means = batch_means(series, k)
-    half = student_t(k - 1) * math.sqrt(means.var(ddof=1) / k * _widening(means))
+    half = Z95 * math.sqrt(variance)
     return Estimate(mean, mean - half, mean + half)
+
+
+def _variance_of_mean(series: Floats, batches: int = BATCHES) -> float | None:
+    """Variance of the mean of an autocorrelated series, made larger so that 1.96 standard errors are enough.
+
+    The larger of two answers, for ``batches`` batches and for half as many: with long memory the small
+    batches see too little of it, with short memory both agree. None below four slices.
+    """
+    k = min(batches, len(series))
+    if k < FEWEST_BATCHES:
+        return None
+    return max(_batch_variance(series, count) for count in {k, max(FEWEST_BATCHES, k // 2)})
+
+
+def _batch_variance(series: Floats, k: int) -> float:
+    means = batch_means(series, k)
+    t_over_z = student_t(k - 1) / Z95
+    return float(means.var(ddof=1)) / k * _widening(means) * t_over_z**2
 
 
 def batch_means(series: Floats, batches: int) -> Floats:
@@ -93,12 +111,10 @@ def inflation(hits: Floats, p: float) -> float:
 
     ``p`` is the share; an independent series has the variance p(1-p)/n.
     """
-    k = min(BATCHES, len(hits) // 4)
-    if k < 4 or not 0 < p < 1:
+    observed = _variance_of_mean(hits, min(BATCHES, len(hits) // 4))
+    if observed is None or not 0 < p < 1:
         return 1.0
-    means = batch_means(hits, k)
-    observed = means.var(ddof=1) / k * _widening(means)
-    return max(1.0, float(observed) / (p * (1 - p) / len(hits)))
+    return max(1.0, observed / (p * (1 - p) / len(hits)))
 
 
 def _ranks(n: int, p: float, inflation: float) -> tuple[int, int]:

@@ -14,12 +14,12 @@ from autotune.load.slo import Slo, judge, scored
 from autotune.load.stats import student_t
 
 SHORTEST_S = 3.0
-LOOKS = 1.5
+LOOKS = 2.0
 GROWTH_S = 6.0
 
 
 def clearly_worse(than_events_per_s: float, *, shortest_s: float = SHORTEST_S) -> Rule:
-    """End once the rate is below the incumbent's beyond doubt (interval 1.5 times as wide as 95 %)."""
+    """End once the rate is below the incumbent's beyond doubt (interval twice as wide as 95 %)."""
 
     def rule(view: View) -> str | None:
         rate = view.progress.rate

@@ -71,9 +71,9 @@ class Stream(asyncio.Protocol):
         self.server.tokens += n
         if self.left == 0:
             self.server.active.discard(self)
-            usage = (
-                b'data: {"id":"c","choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}\n\n'
-                % (self.prompt, self.tokens, self.prompt + self.tokens)
+            usage = b'data: {"id":"c","choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}\n\n' % (
+                self.prompt,
+                self.tokens,
             )
             self.transport.write(b"%x\r\n%s\r\ne\r\ndata: [DONE]\n\n\r\n0\r\n\r\n" % (len(usage), usage))
 

@@ -4,10 +4,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autotune.load.checks import check_counts
 from autotune.load.measure import measure
+from autotune.load.records import COLUMNS, RequestLog
 from autotune.load.types import LoadSpec, Measurement, ServerCounters, Target
 from autotune.workload.arrivals import Constant
 from autotune.workload.lengths import Lengths
@@ -116,3 +118,21 @@ def test_several_processes_act_as_one_client(mock: Callable[..., Any], load: Loa
     expected = 9 / 0.125 if load.concurrency else 60
     assert m.requests_per_s.value == pytest.approx(expected, rel=0.2)
     assert m.itl_ms.p50.value == pytest.approx(5, rel=0.2)
+
+
+def test_very_long_prompts_are_sent_whole(mock: Callable[..., Any]) -> None:
+    server = mock(ttft_s=0.05, itl_s=0.005)
+    long = Workload("long", (RequestShape("s", Lengths.fixed(100_000), Lengths.fixed(10)),))
+    m = run(server.target, LoadSpec.closed(4, **QUICK), long)
+    stats = server.stats()
+    assert m.counts.failed == 0 and m.counts.completed > 10
+    assert stats["prompt_tokens"] >= 100_000 * m.counts.completed
+
+
+def test_a_million_requests_fit_in_bounded_memory() -> None:
+    log = RequestLog()
+    rows = {name: np.zeros(100_000, dtype) for name, dtype in COLUMNS.items()}
+    for _ in range(10):
+        log.extend(rows)
+    assert len(log) == 1_000_000
+    assert sum(log[name].nbytes for name in COLUMNS) < 70e6
