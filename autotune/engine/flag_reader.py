@@ -34,7 +34,8 @@ class Flag:
     ``optional`` may stand alone or take a value, ``size`` also takes 8k or 25G. ``choices`` are the values that
     the source names; with ``open_choices`` the parser passes others on, to be refused or found in a plugin
     later. ``default`` counts only where ``default_known``: many defaults are computed at start. ``bounds`` are
-    the limits of a number, such as ``(("gt", 0), ("le", 1))``; vLLM looks at them after parsing.
+    the limits of a number, such as ``(("gt", 0), ("le", 1))``; vLLM looks at them after parsing. ``deprecated``:
+    vLLM says so when the flag is used.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Flag:
     open_choices: bool = False
     default_known: bool = True
     bounds: tuple[tuple[str, float], ...] = ()
+    deprecated: bool = False
 
 
 @dataclass
@@ -233,6 +235,8 @@ def _amended(scope: _Scope, flag: Flag, entry: str, value: ast.expr) -> Flag:
     if entry == "choices":
         choices = _choices(scope, value)
         return replace(flag, choices=choices, open_choices=False) if choices else flag
+    if entry == "deprecated":
+        return replace(flag, deprecated=literal(value) is True)
     if entry == "action" and "BooleanOptionalAction" in text:
         return replace(flag, kind="bool", negatable=True)
     if entry == "action" and "store_" in text:
@@ -256,8 +260,9 @@ def _kind_of_type(text: str, before: Kind) -> Kind:
 
 def _kind_of_count(count: Any, before: Kind) -> Kind | None:
     """The kind that ``nargs=`` makes: a value that may be missing, or several values."""
-    kinds: dict[str, Kind] = {"*": "list", "+": "list"} | ({"?": "optional"} if before == "str" else {})
-    return kinds.get(str(count))
+    if count in ("*", "+"):
+        return "list"
+    return "optional" if count == "?" and before == "str" else None
 
 
 def _choices(scope: _Scope, node: ast.expr) -> tuple[Any, ...]:
@@ -265,7 +270,9 @@ def _choices(scope: _Scope, node: ast.expr) -> tuple[Any, ...]:
     if isinstance(values := literal(node), list | tuple):
         return tuple(values)
     if isinstance(node, ast.List):
-        return tuple(value for item in node.elts for value in _listed(scope, item))
+        items = [tuple(_listed(scope, item)) for item in node.elts]
+        # A part that cannot be read would make every value of it look wrong.
+        return tuple(value for values in items for value in values) if all(items) else ()
     if isinstance(node, ast.Call) and "get_args" in ast.unparse(node.func):
         return read_hints(scope.source, scope.module, node.args[0]).values
     if isinstance(node, ast.ListComp):
@@ -280,6 +287,8 @@ def _listed(scope: _Scope, item: ast.expr) -> Iterator[Any]:
         return
     binding = scope.source.follow(scope.module, item.value.id)
     node = binding.node.value if binding and isinstance(binding.node, ast.Assign | ast.AnnAssign) else None
+    if binding and isinstance(node, ast.Call):
+        yield from (value for arg in node.args for value in _choices(replace(scope, module=binding.module), arg))
     names = node.keys if isinstance(node, ast.Dict) else node.elts if isinstance(node, ast.List) else []
     yield from (text for name in names if isinstance(text := literal(name), str))
 

@@ -1,0 +1,1 @@
+"""Judges launch commands for vLLM before anything is started."""
