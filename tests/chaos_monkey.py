@@ -37,6 +37,9 @@ WARM_MARK = "warm-server"
 VICTIMS = ("tuner", "tuner", "api server", "engine core", "warm server")
 REPORTED = re.compile(r"^\[[^\]]*\]\s+(?:trial|race) \d+ .*tok/s", re.MULTILINE)
 GONE_LIMIT_S = 30.0
+# So many lives end just after a point was stored, the moment at which most could be lost.
+POINT_SHARE, POINT_LIMIT_S = 0.4, 25.0
+Point = tuple[int, float, str, str]
 BYSTANDER = """
 import os, signal, sys, time
 def note(number, frame):
@@ -95,7 +98,21 @@ class Counts:
 def study_command(folder: Path, python: Path, study: str, *more: str) -> list[str]:
     """``autotune run`` on one study that goes on for as long as it is let."""
     (folder / "space.yaml").write_text(SPACE)
-    words = ["run", "--gpu", "cpu", "--space", "space.yaml", "--out", "out", "--window", "1s", "--study", study]
+    words = [
+        "run",
+        "--gpu",
+        "cpu",
+        "--concurrency",
+        "4",
+        "--space",
+        "space.yaml",
+        "--out",
+        "out",
+        "--window",
+        "1s",
+        "--study",
+        study,
+    ]
     return [sys.executable, "-m", "autotune", *words, "--vllm-python", str(python), "--budget", "4h", *more]
 
 
@@ -146,9 +163,12 @@ class Chaos:
     def cycle(self) -> None:
         """One tuner's life and its violent end."""
         tuner, output = self.start()
-        wait_s = self.random.uniform(0.2, self.longest_s)
         victim = self.random.choice(VICTIMS)
-        self.live(tuner, output, wait_s)
+        if self.random.random() < POINT_SHARE:
+            self.live(tuner, output, POINT_LIMIT_S, until_point=True)
+            self.live(tuner, output, self.random.uniform(0.0, 0.3))
+        else:
+            self.live(tuner, output, self.random.uniform(0.2, self.longest_s))
         killed = self.strike(tuner, victim) if tuner.poll() is None else "nobody"
         self.counts.killed[killed] += 1
         if tuner.poll() is None and killed != "tuner":
@@ -167,10 +187,15 @@ class Chaos:
             tuner = subprocess.Popen(self.command, cwd=self.folder, env=env, stdout=file, stderr=file)
         return tuner, output
 
-    def live(self, tuner: "subprocess.Popen[bytes]", output: Path, seconds: float) -> None:
+    def live(
+        self, tuner: "subprocess.Popen[bytes]", output: Path, seconds: float, *, until_point: bool = False
+    ) -> None:
         """Let the tuner work, and see to it that what earlier lives left is gone once it has an engine."""
         end = time.monotonic() + seconds
+        stored = len(self.stored_points())
         while time.monotonic() < end or self.must_still_reap(tuner):
+            if until_point and len(self.stored_points()) > stored:
+                return
             if tuner.poll() is not None:
                 self.note_end(tuner, output)
                 return
@@ -290,14 +315,19 @@ class Chaos:
                 words.append(f"{seen.pid} ({psutil.Process(seen.pid).name()})")
         return ", ".join(words)
 
+    def stored_points(self) -> list[Point]:
+        """All points in the database as it is now."""
+        if not self.database.exists():
+            return []
+        with contextlib.closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)) as database:
+            return _points(database)
+
     def check_points(self, reported: int) -> None:
         """Every point that was ever stored is stored still, as it was; every reported one is stored."""
-        if not self.database.exists():
-            return
-        with contextlib.closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)) as database:
-            if database.execute("pragma integrity_check").fetchone()[0] != "ok":
-                self.counts.databases_damaged += 1
-            rows = _points(database)
+        if self.database.exists():
+            with contextlib.closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)) as database:
+                self.counts.databases_damaged += database.execute("pragma integrity_check").fetchone()[0] != "ok"
+        rows = self.stored_points()
         now = {row[0]: json.dumps(row) for row in rows}
         lost = sum(now.get(number) != row for number, row in self.known.items())
         fresh = sum(row[2] in ("trial", "final") for row in rows if row[0] not in self.known)
@@ -308,7 +338,7 @@ class Chaos:
         self.known = now
 
 
-def _points(database: sqlite3.Connection) -> list[tuple[int, float, str, str]]:
+def _points(database: sqlite3.Connection) -> list[Point]:
     """(id, value, role of the engine, measurement) of every stored point."""
     try:
         return database.execute(

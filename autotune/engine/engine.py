@@ -15,6 +15,7 @@ from autotune.engine.process import TERM_GRACE_S, Family
 from autotune.engine.types import BootReport, EngineSpec, StopReport
 
 STALL_S = 30.0
+END_S = 10.0
 
 
 def scrape(port: int) -> EngineMetrics:
@@ -122,6 +123,25 @@ class Engine:
             return None
         found = classify(self.spec.log_path, exit_code=code, stop_requested=False)
         return found or Failure.of("exited", phase=BootPhase.SERVING, exit_code=code)
+
+    def verdict(self, limit_s: float = END_S) -> Failure | None:
+        """Why the engine serves no more, None where it is healthy; for use after a load that went wrong.
+
+        An API server outlives its engine process by seconds, in which it answers 503 and has no exit code yet:
+        its end is waited for, up to ``limit_s``.
+        """
+        deadline = time.monotonic() + limit_s
+        while self.alive():
+            try:
+                answer = f"/health answered HTTP {(status := probe.ask(self.port, '/health').status)}"
+                if status == 200:
+                    return None
+            except ProbeError as error:
+                answer = str(error)
+            if time.monotonic() > deadline:
+                return Failure.of("engine_died", phase=BootPhase.SERVING, line=answer)
+            time.sleep(0.1)
+        return self.failure()
 
     def stop(self, grace_s: float = TERM_GRACE_S) -> StopReport:
         """End all its processes; running requests are cut off. Safe to call again."""

@@ -23,7 +23,7 @@ from autotune.errors import AutotuneError
 from autotune.space.config import LaunchConfig
 
 MODULE = "autotune_live"
-SCHEDULER = f"{MODULE}.LiveScheduler"
+SCHEDULER = f"{MODULE}.live_scheduler"
 DIR_VARIABLE = "AUTOTUNE_LIVE_DIR"
 INSIDE = Path(__file__).parent / "inside"
 ANSWER_S = 20.0
@@ -44,12 +44,10 @@ class LiveLimits:
 def with_live_limits(spec: EngineSpec) -> EngineSpec:
     """The spec of an engine whose limits can be moved.
 
-    Raises ``LiveUnavailable`` where the flags rule it out: another scheduler, or asynchronous scheduling
-    switched off.
+    Raises ``LiveUnavailable`` where the configuration brings a scheduler of its own.
     """
-    launch = spec.launch()
-    if launch.get("scheduler-cls") is not None or launch.get("async-scheduling") is False:
-        raise LiveUnavailable("the configuration brings its own scheduler or turns asynchronous scheduling off")
+    if spec.launch().get("scheduler-cls") is not None:
+        raise LiveUnavailable("the configuration brings its own scheduler")
     folder = spec.log_path.parent / "live"
     folder.mkdir(parents=True, exist_ok=True)
     path = os.pathsep.join(filter(None, [str(INSIDE), (spec.environ or os.environ).get("PYTHONPATH", "")]))
@@ -78,7 +76,11 @@ def set_limits(engine: Engine, limits: LiveLimits) -> LiveLimits:
 
     Raises ``LiveUnavailable`` where requests are running or the engine does not answer.
     """
-    if engine.metrics().pending:
+    try:
+        pending = engine.metrics().pending
+    except ProbeError as error:
+        raise LiveUnavailable(f"the engine does not answer: {error}") from error
+    if pending:
         raise LiveUnavailable("requests are running; limits change only while none does")
     asked = Path(dict(engine.spec.launch().env)[DIR_VARIABLE]) / f"{engine.engine_id}.json"
     serial = time.time_ns()

@@ -7,6 +7,8 @@ from types import MappingProxyType
 
 from autotune.engine.failures import Failure
 from autotune.engine.live import LiveUnavailable
+from autotune.engine.logs import BootPhase
+from autotune.engine.probe import ProbeError
 from autotune.engine.types import BootFailed
 from autotune.errors import AutotuneError
 from autotune.search.budget import Budget
@@ -90,14 +92,18 @@ class TrialRunner:
         """
         self._stop.check()
         with Watch(running.engine).running() as watch:
-            point = take_point(
-                running.engine,
-                self._plan,
-                seed=seed,
-                point_id=prompts,
-                stop=lambda: self._reason_to_stop(watch),
-                clock=self._clock,
-            )
+            try:
+                point = take_point(
+                    running.engine,
+                    self._plan,
+                    seed=seed,
+                    point_id=prompts,
+                    stop=lambda: self._reason_to_stop(watch),
+                    clock=self._clock,
+                )
+            except ProbeError as error:
+                silent = Failure.of("engine_died", phase=BootPhase.SERVING, line=str(error))
+                raise self._failed(running, watch.failure or running.engine.verdict() or silent) from error
         self._stop.check()
         self._budget.charge_point(point.duration_s)
         self._store.add_point(
@@ -108,11 +114,15 @@ class TrialRunner:
             measurement=point.measurement.to_json(),
             duration_s=point.duration_s,
         )
-        failure = watch.failure or running.engine.failure()
+        engine = running.engine
+        failure = watch.failure or (engine.verdict() if point.value is None else engine.failure())
         if failure:
-            self._engines.record_failure(running.boot_id, failure)
-            raise EngineFailed(failure)
+            raise self._failed(running, failure)
         return point
+
+    def _failed(self, running: Running, failure: Failure) -> EngineFailed:
+        self._engines.record_failure(running.boot_id, failure)
+        return EngineFailed(failure)
 
     def _reason_to_stop(self, watch: Watch) -> str | None:
         if self._stop():

@@ -28,7 +28,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="chaos-") as name:
         folder = Path(name)
-        python = args.vllm_python or make_fake_python(folder / "venv")
+        python = args.vllm_python or make_fake_python(folder / "venv", {"time_scale": 0.3})
         command = study_command(folder, python.absolute(), f"chaos-{os.getpid()}")
         began = time.monotonic()
         counts = Chaos(folder, command, longest_s=args.longest, seed=args.seed).run(args.cycles)
