@@ -52,7 +52,7 @@ class Running:
 
 
 class Engines:
-    """Boots and stops engines for ``plan``. ``budget`` is charged for everything; ``feasible`` learns from every boot."""
+    """Boots and stops engines for ``plan``: ``budget`` pays for everything, ``feasible`` learns from every boot."""
 
     def __init__(
         self,

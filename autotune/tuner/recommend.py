@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from autotune import __version__
 from autotune.search.race import RaceResult, Standing
+from autotune.search.types import Outcome
 from autotune.space.config import LaunchConfig
 from autotune.store.recommendation import Interval, Provenance, Recommendation, Verdict
 from autotune.tuner.finals import Entrant
@@ -15,9 +16,17 @@ UNIT = "tok/s"
 
 
 def recommend(
-    plan: Plan, result: RaceResult, baseline: Entrant | None, finalists: list[Entrant], boot_s: float | None
+    plan: Plan,
+    result: RaceResult,
+    baseline: Entrant | None,
+    finalists: list[Entrant],
+    searched: Outcome | None,
+    boot_s: float | None,
 ) -> Recommendation:
-    """The recommendation; without a proven winner vLLM's defaults stay."""
+    """The recommendation; without a proven winner vLLM's defaults stay.
+
+    ``searched`` is what the search measured of the default: it is reported where no race was run.
+    """
     winner = next((f for f in finalists if f.config.key() == result.winner), None)
     standing = {s.runner: s for s in result.standings}
     base = standing.get(baseline.config.key()) if baseline else None
@@ -28,8 +37,8 @@ def recommend(
         config=_only_changes(plan, winner.config) if winner else LaunchConfig(),
         fixed=plan.space.fixed,
         unit=UNIT,
-        baseline=_absolute(base, own),
-        best=_absolute(best or base, own),
+        baseline=_absolute(base, own) or _measured(searched),
+        best=_absolute(best or base, own) or _measured(searched),
         gain=Interval(best.gain, best.low, best.high) if best and base else None,
         reasons=(*_reasons(result, winner, baseline, finalists), *_speed_only(plan, winner)),
         boot_s=boot_s,
@@ -86,6 +95,14 @@ def _absolute(standing: Standing | None, own: float) -> Interval | None:
     if standing is None:
         return None
     return Interval(standing.value, standing.value * math.exp(-own), standing.value * math.exp(own))
+
+
+def _measured(outcome: Outcome | None) -> Interval | None:
+    """A measured outcome with its 95 % interval."""
+    if outcome is None or outcome.value is None:
+        return None
+    half = 1.96 * (outcome.value_se or 0.0)
+    return Interval(outcome.value, outcome.value - half, outcome.value + half)
 
 
 def _own_half_width(result: RaceResult) -> float:

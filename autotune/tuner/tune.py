@@ -119,7 +119,8 @@ class Tuner:
         )
         result = finals.run(baseline, finalists, self._noise(record), record.boots if record else [])
         boot_s = _boot_seconds(self._session.store.run(self._plan.study), result.winner)
-        return recommend(self._plan, result, baseline, finalists, boot_s)
+        searched = base.outcome if base else None
+        return recommend(self._plan, result, baseline, finalists, searched, boot_s)
 
     def _better_than(self, base: Observation | None) -> list[Observation]:
         """Finalists that could be better than the default, given what the search saw of both."""

@@ -2,8 +2,10 @@
 
 import concurrent.futures
 import json
+import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +17,7 @@ from autotune.engine.live import LiveLimits, LiveUnavailable, set_limits, with_l
 from autotune.engine.types import EngineSpec
 from autotune.space.config import LaunchConfig
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 CPU = LaunchConfig.of(
     {
@@ -47,11 +49,11 @@ def engine(vllm: VllmInstall, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def complete(engine: Engine, seed: int, tokens: int = 64) -> int:
     prompt = [10 + (seed * 7919 + i) % 4000 for i in range(64)]
-    body = {"model": engine.model_name, "prompt": prompt, "max_tokens": tokens, "ignore_eos": True}
+    body = {"model": engine.model_name, "prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "temperature": 0}
     request = urllib.request.Request(
         f"{engine.base_url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=120) as answer:
+    with urllib.request.urlopen(request, timeout=240) as answer:
         count: int = json.load(answer)["usage"]["completion_tokens"]
         return count
 
@@ -63,6 +65,7 @@ def most_running(engine: Engine, requests: int) -> float:
         futures = [pool.submit(complete, engine, seed) for seed in range(requests)]
         while not all(f.done() for f in futures):
             seen = max(seen, engine.metrics().running)
+            time.sleep(0.02)
         assert [f.result() for f in futures] == [64] * requests
     return seen
 
@@ -70,7 +73,7 @@ def most_running(engine: Engine, requests: int) -> float:
 @pytest.mark.parametrize("seqs", [2, 8, 1, 16])
 def test_the_engine_runs_no_more_requests_than_the_limit_and_loses_none(engine: Engine, seqs: int) -> None:
     assert set_limits(engine, LiveLimits(seqs=seqs, tokens=512)) == LiveLimits(seqs, 512)
-    assert most_running(engine, 20) == seqs
+    assert most_running(engine, 17) == seqs
 
 
 def test_a_limit_above_the_boots_is_capped_and_none_restores_it(engine: Engine) -> None:
@@ -90,7 +93,5 @@ def test_limits_do_not_move_under_a_running_request(engine: Engine) -> None:
 
 
 def test_another_scheduler_rules_it_out(engine: Engine) -> None:
-    from dataclasses import replace
-
     with pytest.raises(LiveUnavailable):
-        with_live_limits(replace(engine.spec, config=LaunchConfig.of({"async-scheduling": False})))
+        with_live_limits(replace(engine.spec, config=LaunchConfig.of({"scheduler-cls": "a.B"})))

