@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable
 
 from autotune.engine.gates import MemoryGate, gpu_gate, ram_gate
+from autotune.engine.model_shape import read_model_shape
 from autotune.errors import Interrupted
 from autotune.host.detect import open_nvml
 from autotune.report.progress import RunProgress, TrialLine
 from autotune.search.budget import Budget
 from autotune.search.domain import Domain
 from autotune.search.noise import NoiseFloor, noise_floor
+from autotune.search.roofline import RooflinePrior
 from autotune.search.samplers import RandomSampler, Sampler, TpeSampler
 from autotune.search.study import StudySearcher, open_study
 from autotune.search.surrogate import SurrogateSampler
@@ -27,6 +29,7 @@ from autotune.tuner.engines import Engines
 from autotune.tuner.feasible import Feasible
 from autotune.tuner.finals import Entrant, Finals
 from autotune.tuner.judge import Judge
+from autotune.tuner.physics import DevicePhysics
 from autotune.tuner.plan import Plan
 from autotune.tuner.recommend import UNIT, entrant, recommend
 from autotune.tuner.seat import Seat
@@ -180,7 +183,7 @@ def _searcher(plan: Plan, domain: Domain, feasible: Feasible) -> StudySearcher:
     return StudySearcher(
         study,
         domain,
-        _sampler(plan.settings.sampler, domain),
+        _sampler(plan, domain),
         seed=plan.settings.seed,
         seeds=[("seed", seed) for seed in plan.space.seeds],
         effective=plan.space.effective,
@@ -188,10 +191,15 @@ def _searcher(plan: Plan, domain: Domain, feasible: Feasible) -> StudySearcher:
     )
 
 
-def _sampler(name: str, domain: Domain) -> Sampler:
+def _sampler(plan: Plan, domain: Domain) -> Sampler:
+    name = plan.settings.sampler
     if name == "random":
         return RandomSampler(domain)
-    return TpeSampler(domain, "maximize") if name == "tpe" else SurrogateSampler(domain, "maximize")
+    if name == "tpe":
+        return TpeSampler(domain, "maximize")
+    shape = read_model_shape(plan.model.folder) if plan.model.folder else None
+    physics = DevicePhysics(plan, shape)
+    return SurrogateSampler(domain, "maximize", RooflinePrior(physics) if physics.known else None)
 
 
 def _budget(plan: Plan, session: Session, record: RunRow | None, trials_done: int) -> Budget:
