@@ -10,7 +10,7 @@ import pytest
 from chaos_monkey import study_command
 from fake_vllm import make_fake_python
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 
 
 def failures(folder: Path) -> list[str]:
@@ -25,6 +25,9 @@ def failures(folder: Path) -> list[str]:
         ({"fail": "engine_died", "fail_after_tokens": 1500, "linger_s": 3.0}, {"engine_died"}),
         ({"exit_after_s": 4.0}, {"exited"}),
         ({"exit_after_s": 4.0, "exit_code": 1}, {"exited", "crashed"}),
+        # Only engines of the final race run without our scheduler.
+        ({"fail": "engine_died", "fail_after_tokens": 1500, "when": {"scheduler-cls": None}}, {"engine_died"}),
+        ({"hang_after_tokens": 1500}, {"run_hang"}),
     ],
 )
 def test_study_goes_on_after_one_death(tmp_path: Path, behaviour: dict[str, Any], classes: set[str]) -> None:
