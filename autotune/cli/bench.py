@@ -29,6 +29,9 @@ def bench(
     seed: Annotated[
         int | None, typer.Option(help="Repeat the prompts of an earlier bench (default: new ones).")
     ] = None,
+    respect_eos: Annotated[
+        bool, typer.Option("--respect-eos", help="Let answers end early: for servers without ignore_eos.")
+    ] = False,
     clients: Annotated[int, typer.Option(min=0, help="Client processes; 0 = as many as needed.")] = 0,
     html: Annotated[Path | None, typer.Option(help="Write pictures to this file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
@@ -55,6 +58,7 @@ def bench(
         vocab_size=vocab_size,
         seed=seed,
         processes=clients,
+        respect_eos=respect_eos,
     )
     if not run_and_show(settings, html=html, as_json=json):
         raise typer.Exit(1)

@@ -38,6 +38,8 @@ def student_t(degrees: int) -> float:
 def mean_interval(series: Floats, batches: int = BATCHES) -> Estimate:
     """Mean of a stationary series of equally long slices, with its batch-means interval.
 
+    Where no slice is negative, neither is the lower limit.
+
     Open where there are fewer than four slices.
     """
     if len(series) == 0:
@@ -46,7 +48,8 @@ def mean_interval(series: Floats, batches: int = BATCHES) -> Estimate:
     if variance is None:
         return Estimate(mean)
     half = Z95 * math.sqrt(variance)
-    return Estimate(mean, mean - half, mean + half)
+    floor = 0.0 if series.min() >= 0 else -math.inf
+    return Estimate(mean, max(floor, mean - half), mean + half)
 
 
 def _variance_of_mean(series: Floats, batches: int = BATCHES) -> float | None:

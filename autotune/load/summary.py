@@ -16,7 +16,7 @@ from autotune.load.checks import client_problems, outcome_problems, window_probl
 from autotune.load.phases import Controller, rates_between
 from autotune.load.records import FAILURE_WORDS, ClientResult, Outcome, RequestLog, gap_ms
 from autotune.load.slo import Slo, goodput, judge, scored
-from autotune.load.stats import BATCHES, Z95, latency, mean_interval, student_t
+from autotune.load.stats import BATCHES, Z95, latency, mean_interval, steady_from, student_t
 from autotune.load.types import (
     PERCENTILES,
     Client,
@@ -36,6 +36,7 @@ from autotune.workload.types import Workload
 
 Floats = npt.NDArray[np.float64]
 MIN_GAPS = 300
+WIDE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ def summarise(
                 else client_problems(client, load, slo_ms=min((s.limit_ms for s in slos), default=None))
             ),
         ),
-        notes=_notes(controller, client),
+        notes=_notes(controller, client, output, rates_between(result.samples, window.start, window.end)),
     )
 
 
@@ -288,8 +289,12 @@ def _unfinished(log: RequestLog, window: Window, load: LoadSpec) -> int:
     return int(((log["outcome"] == Outcome.CUT) & window.holds(log["due"])).sum())
 
 
-def _notes(controller: Controller, client: Client) -> tuple[str, ...]:
+def _notes(controller: Controller, client: Client, rate: Estimate, series: Floats) -> tuple[str, ...]:
+    unsteady = steady_from(series) > len(series) / 4
+    spread = rate.relative_half_width
     notes: list[Any] = [
+        spread > WIDE and np.isfinite(spread) and f"the token rate is known only within {100 * spread:.0f} %",
+        unsteady and "the token rate still moved in the first part of the window",
         not controller.settled and "the token rate was not steady when the longest warm-up was over",
         client.burst_share > 0.5
         and f"{100 * client.burst_share:.0f} % of the events came together with another one: "

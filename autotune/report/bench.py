@@ -88,10 +88,10 @@ def _rates(m: Measurement) -> Table:
 def _latencies(m: Measurement) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("ms")
-    for name in ("n", "mean", *(f"p{q} (95 %)" for q in PERCENTILES)):
-        table.add_column(name, justify="right")
+    for name in ("n", *(f"p{q}" for q in PERCENTILES)):
+        table.add_column(name, justify="right", no_wrap=True)
     for name, latency in (("TTFT", m.ttft_ms), ("TPOT", m.tpot_ms), ("ITL", m.itl_ms), ("E2EL", m.e2el_ms)):
-        table.add_row(name, str(latency.n), f"{latency.mean:.1f}", *_percentiles(latency))
+        table.add_row(name, str(latency.n), *_percentiles(latency))
     return table
 
 
@@ -102,10 +102,15 @@ def _percentiles(latency: Latency) -> list[str]:
 
 def _estimate(estimate: Estimate) -> str:
     if estimate.low is None and estimate.high is None:
-        return f"{estimate.value:.4g}"
-    low = "?" if estimate.low is None else f"{estimate.low:.4g}"
-    high = "?" if estimate.high is None else f"{estimate.high:.4g}"
-    return f"{estimate.value:.4g} ({low} - {high})"
+        return _short(estimate.value)
+    low = "?" if estimate.low is None else _short(estimate.low)
+    high = "?" if estimate.high is None else _short(estimate.high)
+    return f"{_short(estimate.value)} ({low}-{high})"
+
+
+def _short(value: float) -> str:
+    """Three digits, and never an exponent."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _remarks(m: Measurement, diagnosis: Diagnosis | None) -> list[str]:

@@ -48,6 +48,7 @@ class BenchSettings:
     vocab_size: int | None = None
     seed: int | None = None
     processes: int = 0
+    respect_eos: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +77,8 @@ def bench(
     workload, message = load_workload(settings.workload), None
     if max_len:
         workload, message = scaled(workload, max_len)
+    if settings.respect_eos:
+        workload = replace(workload, ignore_eos=False)
     seed = secrets.randbelow(2**32) if settings.seed is None else settings.seed
     if settings.capacity:
         capacity = measure_capacity(

@@ -2,9 +2,9 @@
 
 The real controller and rules run on simulated token streams: noise of 2 to 12 %, correlated over about a
 second, which makes the mean of 10 s vary by 1 to 5 % (measured inside boots on a GPU: 0.4 to 5 %), and a
-warm-up ramp of a random length. Simulated time costs nothing, so ten rounds of 30 points take a minute. Fixed: 5 s of warm-up and 60 s scored. Sequential: the controller's own warm-up, between 8 and
-60 s, ended once the rate is known within 2 % or is clearly worse than the lower limit
-of the best so far.
+warm-up ramp of a random length. Simulated time costs nothing, so ten rounds of 30 points take a minute.
+Fixed: 5 s of warm-up and 60 s scored. Sequential: the controller's own warm-up, between 8 and 60 s, ended
+once the rate is known within 2 % or is clearly worse than the lower limit of the best so far.
 
     python benchmarks/load/time_saved.py [--rounds 10] [--out FILE.json]
 """
