@@ -1,7 +1,7 @@
 """Runs every rule over every launch of a target."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from autotune.check.launch import Launch
 from autotune.check.models import find_model
 from autotune.check.read import read_launches
 from autotune.check.rules import RULES
+from autotune.check.rules.environment import secret_texts
 from autotune.engine.flags import FlagTable, load_flags
 from autotune.engine.install import VllmInstall, resolve_install
 from autotune.engine.releases import Releases, load_releases
@@ -142,25 +143,26 @@ def check_launch(
 ) -> Checked:
     """Judge one launch."""
     chosen = versions.choose(launch)
-    older = _older(versions.releases, launch)
-    arguments = read_arguments(launch, chosen.table, older)
+    # A flag that is gone still takes its value with it.
+    options = {word.text.split("=")[0].replace("_", "-") for word in launch.words}
+    arguments = read_arguments(launch, chosen.table, versions.releases.ever(options))
     name = arguments.model.text if arguments.model and arguments.model.whole else ""
     model = find_model(name or "the model", model_config, environ) if name or model_config else None
     case = Case(launch, arguments, chosen.table, chosen.vocabulary, versions.releases, device, model)
-    findings = [finding for rule in RULES for finding in rule(case)]
+    secrets = secret_texts(case)
+    findings = [_without(secrets, finding) for rule in RULES for finding in rule(case)]
     order = {"error": 0, "warning": 1, "advice": 2}
     findings.sort(key=lambda finding: (order[finding.level], finding.line))
     unknown = tuple(_not_judged(case, name))
     return Checked(launch, chosen.table.version, chosen.why, name, tuple(findings), unknown)
 
 
-def _older(releases: Releases, launch: Launch) -> FlagTable:
-    """Every flag that ever was, so that a removed one still takes its value with it."""
-    words = {word.text.split("=")[0].lstrip("-").replace("_", "-") for word in launch.words}
-    rows: dict[str, Any] = {}
-    for version in releases.versions:
-        rows |= {flag.name: flag for flag in releases.table(version).flags if flag.name in words}
-    return FlagTable("any", tuple(rows.values()))
+def _without(secrets: set[str], finding: Finding) -> Finding:
+    """The finding with every secret blotted out."""
+    for secret in secrets:
+        texts = {name: getattr(finding, name).replace(secret, "***") for name in ("what", "why", "instead")}
+        finding = replace(finding, **texts)
+    return finding
 
 
 def _installed(install: VllmInstall) -> Vllm:

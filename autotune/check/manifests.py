@@ -14,9 +14,13 @@ from typing import Any
 import yaml
 
 from autotune.check.launch import Launch, Word, in_image, is_vllm_image
-from autotune.check.shell import fill, launches_in_command, split_words
+from autotune.check.shell import fill, launches_in_command, launches_in_shell, split_words
 
 Node = yaml.Node
+
+# A vLLM configuration holds at least one of these; any other mapping is somebody else's file.
+_CONFIG_KEYS = {"model", "model-tag", "max-model-len", "tensor-parallel-size", "gpu-memory-utilization"}
+_CONFIG_KEYS |= {"served-model-name", "max-num-seqs", "max-num-batched-tokens", "quantization", "kv-cache-dtype"}
 
 
 def launches_in_yaml(text: str) -> list[Launch]:
@@ -34,8 +38,19 @@ def _in_document(document: yaml.MappingNode) -> list[Launch]:
         return list(_containers(document, "entrypoint", "command"))
     if "apiVersion" in keys or "kind" in keys:
         return list(_containers(document, "command", "args"))
-    nested = list(_containers(document, "command", "args"))
-    return nested or [_config(document)]
+    nested = [launch for launch in _containers(document, "command", "args") if launch.words]
+    if nested or _CONFIG_KEYS & {key.replace("_", "-") for key in keys}:
+        return nested or [_config(document)]
+    return [launch for node in _scalars(document) for launch in launches_in_shell(str(node.value), _line(node))]
+
+
+def _scalars(node: Node) -> Iterator[yaml.ScalarNode]:
+    """Every text in which vLLM is spoken of."""
+    if isinstance(node, yaml.ScalarNode) and "vllm" in str(node.value):
+        yield node
+    for item in node.value if isinstance(node, yaml.CollectionNode) else ():
+        for part in item if isinstance(item, tuple) else (item,):
+            yield from _scalars(part)
 
 
 def _containers(node: Node, command: str, arguments: str, name: str = "") -> Iterator[Launch]:

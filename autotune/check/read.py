@@ -16,6 +16,9 @@ _WANTED = (
     "or Kubernetes YAML."
 )
 _MAX_BYTES = 4 << 20
+_HERE_DOCUMENT = re.compile(
+    r"""(?P<head><<-?[ \t]*['"]?(?P<end>\w+)['"]?[^\n]*\n)(?P<body>.*?^)[ \t]*(?P=end)[ \t]*$""", re.M | re.S
+)
 
 
 def read_launches(target: str, stdin: str | None = None) -> tuple[str | None, list[Launch]]:
@@ -58,8 +61,18 @@ def _of_text(text: str, suffix: str) -> list[Launch]:
         return launches_in_unit(text)
     if suffix in (".yaml", ".yml", ".json"):
         return _of_yaml(text)
-    found = launches_in_shell(text)
+    found = _of_script(text)
     return found or (_of_yaml(text) if _looks_like_yaml(text) else [])
+
+
+def _of_script(text: str) -> list[Launch]:
+    """Launches of a script and of the files that it writes from here-documents, in the order of their lines."""
+    found: list[Launch] = []
+    for match in _HERE_DOCUMENT.finditer(text):
+        body, line = match["body"], text.count("\n", 0, match.start("body")) + 1
+        found += launches_in_unit(body, line) if is_unit(body) else launches_in_shell(body, line)
+    script = _HERE_DOCUMENT.sub(lambda match: match["head"] + "\n" * match["body"].count("\n"), text)
+    return sorted([*launches_in_shell(script), *found], key=lambda launch: launch.line)
 
 
 def _of_yaml(text: str) -> list[Launch]:

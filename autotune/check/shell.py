@@ -170,9 +170,10 @@ def _word(script: _Script, raw: str, line: int) -> Word:
         elif part["single"] is not None:
             text += part["single"]
         else:
-            inside = part["plain"] if part["plain"] is not None else _unescaped(part["double"])
-            filled, known = _filled(script, inside)
-            text, whole = text + filled, whole and known
+            plain = part["plain"]
+            filled, known = _filled(script, _unescaped(part["double"]) if plain is None else plain)
+            # "<ip>" outside quotation marks is a gap that the reader is to fill.
+            text, whole = text + filled, whole and known and "<" not in (plain or "")
     return Word(text, line, whole)
 
 

@@ -12,23 +12,25 @@ _SPECIFIER = re.compile(r"%[a-zA-Z]")
 
 
 def is_unit(text: str) -> bool:
-    """Whether a text is a systemd unit that starts something."""
-    return re.search(r"^\[Service\]\s*$", text, re.M) is not None
+    """Whether a text is a systemd unit that starts something; a script may well hold one, and is none."""
+    first = next((line for line in text.splitlines() if line.strip() and not _is_comment(line)), "")
+    return first.startswith("[") and re.search(r"^\[Service\]\s*$", text, re.M) is not None
 
 
-def launches_in_unit(text: str) -> list[Launch]:
-    """Every launch of a unit. Variables from an ``EnvironmentFile=`` are not known."""
+def launches_in_unit(text: str, line: int = 1) -> list[Launch]:
+    """Every launch of a unit whose first line is ``line`` of its file. An ``EnvironmentFile=`` is not read."""
     values: dict[str, Word] = {}
-    for name, value, line in _settings(text):
+    settings = [(name, value, at + line - 1) for name, value, at in _settings(text)]
+    for name, value, at in settings:
         if name == "Environment":
-            for word in split_words(value, line, values):
+            for word in split_words(value, at, values):
                 variable, has_value, content = word.text.partition("=")
                 if has_value:
                     values[variable] = Word(content, word.line, word.whole)
     found: list[Launch] = []
-    for name, value, line in _settings(text):
+    for name, value, at in settings:
         if name == "ExecStart":
-            words = [_specified(word) for word in split_words(value.lstrip(_PREFIXES), line, values)]
+            words = [_specified(word) for word in split_words(value.lstrip(_PREFIXES), at, values)]
             found += [launch.with_env(values.items()) for launch in launches_in_command(words)]
     return found
 

@@ -9,7 +9,7 @@ The installed vLLM is never looked up here, it is read from its own sources.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -84,6 +84,15 @@ class Releases:
         flags = tuple(flag_from_json({k: v for k, v in row.items() if k != "in"}) for row in rows)
         paired = next(r["paired"] for r in self.data["releases"] if r["version"] == version)
         return FlagTable(version, flags, self._names("env", version), paired)
+
+    def ever(self, words: Collection[str]) -> FlagTable:
+        """The flags behind these options (with their dashes) in the last version that had each."""
+        found: dict[str, Any] = {}
+        for row in sorted(self.data["flags"], key=lambda row: self._places[row["in"][-1][1]]):
+            if f"--{row['name']}" in words or any(alias in words for alias in row.get("aliases", ())):
+                found[row["name"]] = row
+        flags = (flag_from_json({k: v for k, v in row.items() if k != "in"}) for row in found.values())
+        return FlagTable("any", tuple(flags))
 
     def vocabulary(self, version: str) -> Vocabulary:
         """The names that a known version knows. Raises ``KeyError`` for any other."""

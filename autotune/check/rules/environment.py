@@ -10,8 +10,8 @@ from autotune.check.case import WHEELS, Case, Finding
 from autotune.check.launch import Word
 from autotune.check.rules.flags import renames, replacement
 
-_SECRET_FLAGS = ("api-key", "hf-token", "ssl-keyfile-password")
-_SECRET_NAME = re.compile(r"(API_KEY|TOKEN|SECRET|PASSWORD)S?$")
+_SECRET_FLAG = re.compile(r"(^|-)(api-?key|hf-token|password|secret)s?($|-)")
+_SECRET_VARIABLE = re.compile(r"(API_KEY|TOKEN|SECRET|PASSWORD)S?$")
 _NOT_SECRET = re.compile(r"(|EMPTY|none|null|true|false|\d{1,4}|/.*)", re.I)
 
 
@@ -45,8 +45,8 @@ def unknown_variables(case: Case) -> Iterator[Finding]:
 def secrets(case: Case) -> Iterator[Finding]:
     """A key in a command line stands in the process list and in the shell's history. Its text is never shown."""
     for setting in case.arguments.settings:
-        if setting.name in _SECRET_FLAGS and any(_is_secret(word) for word in setting.values):
-            variable = "VLLM_API_KEY" if setting.name == "api-key" else "HF_TOKEN"
+        if _SECRET_FLAG.search(_plain(setting.name)) and any(_is_secret(word) for word in setting.values):
+            variable = "VLLM_API_KEY" if "key" in setting.name else "HF_TOKEN"
             yield Finding(
                 level="warning",
                 code="secret-in-command",
@@ -56,7 +56,7 @@ def secrets(case: Case) -> Iterator[Finding]:
                 line=setting.line,
             )
     for name, word in case.launch.env:
-        if _SECRET_NAME.search(name) and _is_secret(word):
+        if _SECRET_VARIABLE.search(name) and _is_secret(word):
             yield Finding(
                 level="warning",
                 code="secret-in-file",
@@ -65,6 +65,17 @@ def secrets(case: Case) -> Iterator[Finding]:
                 instead="read it from a file or a secret store (EnvironmentFile=, secretKeyRef, env_file)",
                 line=word.line,
             )
+
+
+def secret_texts(case: Case) -> set[str]:
+    """Texts that no finding may show."""
+    behind_flags = (w for s in case.arguments.settings if _SECRET_FLAG.search(_plain(s.name)) for w in s.values)
+    in_variables = (word for name, word in case.launch.env if _SECRET_VARIABLE.search(name))
+    return {word.text for word in (*behind_flags, *in_variables) if _is_secret(word)}
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "-").lower()
 
 
 def _is_secret(word: Word) -> bool:

@@ -150,6 +150,7 @@ def half_precision(case: Case) -> Iterator[Finding]:
             what=f"--dtype {setting.text} casts bfloat16 weights to float16",
             why="float16 ends at 65,504: activations of such models can overflow, and it is not faster",
             instead="leave --dtype out",
+            source="the formats' ranges (IEEE 754 half precision, bfloat16)",
             line=setting.line,
         )
 
