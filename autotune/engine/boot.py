@@ -186,11 +186,10 @@ class _Attempt:
 
     def _ready(self) -> bool:
         self._check()
-        pids = [stat.pid for stat in self.family.members()] if procfs.listening_inodes(self.port) else []
-        owner = probe.listener(self.port, pids)
+        owner = probe.listener(self.port, lambda: [stat.pid for stat in self.family.members()])
         if owner == "foreign":
             self._meet_stranger()
-        return owner == "ours" and self._healthy() and self._completes()
+        return owner in ("ours", "unknown") and self._healthy() and self._completes()
 
     def _check(self) -> None:
         """Look at everything that can end the attempt."""
@@ -294,6 +293,7 @@ class _Attempt:
         self._close_phase()
         self._read_log()
         facts = self.reader.facts()
+        self.family.note_shared_memory()
         metrics = self._scrape()
         report = BootReport(
             kind=self.kind,

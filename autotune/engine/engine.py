@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from autotune.engine import probe
+from autotune.engine import probe, procfs
 from autotune.engine.environment import HOST
 from autotune.engine.failures import Failure, classify
 from autotune.engine.logs import BootPhase
@@ -40,6 +40,7 @@ class Engine:
         self._family = family
         self._resolved: Mapping[str, Any] | None = None
         self._stopped: StopReport | None = None
+        self._oom_kills_before = procfs.oom_kills()
         self._progress: tuple[float, float, float] | None = None
         self._progress_at = time.monotonic()
 
@@ -121,14 +122,16 @@ class Engine:
         """Why the engine ended although nobody asked it to; None while it runs, and after ``stop``."""
         if self._stopped is not None or (code := self._family.leader.poll()) is None:
             return None
-        found = classify(self.spec.log_path, exit_code=code, stop_requested=False)
+        before, now = self._oom_kills_before, procfs.oom_kills()
+        oom_kills = None if before is None or now is None else now - before
+        found = classify(self.spec.log_path, exit_code=code, stop_requested=False, oom_kills=oom_kills)
         return found or Failure.of("exited", phase=BootPhase.SERVING, exit_code=code)
 
     def verdict(self, limit_s: float = END_S) -> Failure | None:
         """Why the engine serves no more, None where it is healthy; for use after a load that went wrong.
 
-        An API server outlives its engine process by seconds, in which it answers 503 and has no exit code yet:
-        its end is waited for, up to ``limit_s``.
+        An API server outlives its engine process by seconds, in which it answers 503 and has no exit code
+        yet: its end is waited for, up to ``limit_s``.
         """
         deadline = time.monotonic() + limit_s
         while self.alive():

@@ -70,7 +70,7 @@ def engine_environment(spec: EngineSpec, engine_id: str) -> dict[str, str]:
     env |= {
         "DO_NOT_TRACK": "1",
         "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_CACHE_ROOT": str(spec.cache_root),
+        "VLLM_CACHE_ROOT": str(spec.cache_root.absolute()),
         # Opens /server_info and /reset_prefix_cache, on the loopback address only.
         "VLLM_SERVER_DEV_MODE": "1",
         # Without it setproctitle writes process titles over the marks by which a family is found.

@@ -35,12 +35,15 @@ class Answer:
     status: int
     body: bytes
 
-    def json(self) -> Any:
-        """The decoded body. Raises ``ProbeError`` where it is not JSON."""
+    def json(self) -> dict[str, Any]:
+        """The decoded body. Raises ``ProbeError`` where it is not a JSON object."""
         try:
-            return json.loads(self.body)
-        except ValueError as error:
-            raise ProbeError(f"HTTP {self.status} with a body that is not JSON: {self.body[:200]!r}") from error
+            decoded = json.loads(self.body)
+        except ValueError:
+            decoded = None
+        if not isinstance(decoded, dict):
+            raise ProbeError(f"HTTP {self.status} with a body that is no JSON object: {self.body[:200]!r}")
+        return decoded
 
 
 def never_mind() -> None:
@@ -82,15 +85,18 @@ def _await_readable(sock: socket.socket, limit_s: float, keep_waiting: Callable[
             raise TimeoutError(f"no answer within {limit_s:.0f} s")
 
 
-Owner = Literal["nobody", "ours", "foreign"]
+Owner = Literal["nobody", "ours", "foreign", "unknown"]
 
 
-def listener(port: int, pids: Iterable[int]) -> Owner:
-    """Who listens on the port: only processes among ``pids``, somebody else (too), or nobody."""
+def listener(port: int, pids: Callable[[], Iterable[int]]) -> Owner:
+    """Who listens on the port: only processes among ``pids()``, somebody else (too), or nobody.
+
+    Unknown where the system does not tell, as in some sandboxes.
+    """
     inodes = procfs.listening_inodes(port)
     if not inodes:
-        return "nobody"
-    held = set().union(*(procfs.socket_inodes(pid) for pid in pids))
+        return "unknown" if inodes is None else "nobody"
+    held = set().union(*(procfs.socket_inodes(pid) for pid in pids()))
     return "ours" if inodes <= held else "foreign"
 
 

@@ -162,8 +162,8 @@ def send(process: ProcessId, signum: int) -> bool:
     """Signal exactly this process; False where it is gone or not ours to signal."""
     try:
         fd = os.pidfd_open(process.pid)
-    except OSError:
-        return False
+    except OSError:  # gone; or a kernel or sandbox without pidfds
+        return _kill_by_pid(process, signum)
     try:
         # The pidfd holds on to one process; the start time proves that it is the one meant.
         stat = procfs.read_stat(process.pid)
@@ -177,6 +177,15 @@ def send(process: ProcessId, signum: int) -> bool:
     return True
 
 
+def _kill_by_pid(process: ProcessId, signum: int) -> bool:
+    if not procfs.alive(process):
+        return False
+    with suppress(OSError):
+        os.kill(process.pid, signum)
+        return True
+    return False
+
+
 @dataclass(slots=True)
 class Family:
     """The leader and all its descendants, wherever they went."""
@@ -185,6 +194,7 @@ class Family:
     run_id: str
     engine_id: str
     _released: bool = field(default=False, init=False)
+    _shared_memory: set["_ShmFile"] = field(default_factory=set, init=False)
 
     def members(self) -> list[ProcessStat]:
         """Running processes of this family. Reads only processes that are younger than the leader."""
@@ -199,9 +209,13 @@ class Family:
         in_session = not self._released and stat.sid == self.leader.id.pid
         return in_session or _carries(stat.pid, self.run_id, self.engine_id)
 
+    def note_shared_memory(self) -> None:
+        """Remember which shared memory is ours, in case nobody is left later who could show it."""
+        self._shared_memory |= _segments(self.members())
+
     def stop(self, grace_s: float = TERM_GRACE_S) -> StopReport:
         """End the whole family, also when the leader is already dead. Safe to call again."""
-        report = end(self.members, grace_s=grace_s)
+        report = end(self.members, grace_s=grace_s, shared_memory=self._shared_memory)
         code = self._exit_code(limit_s=0.0 if report.survivors else 1.0)
         if not report.survivors:
             self.leader.release()
@@ -222,15 +236,20 @@ class Family:
         return code
 
 
-def end(members: Callable[[], Iterable[ProcessStat]], *, grace_s: float = TERM_GRACE_S) -> StopReport:
+def end(
+    members: Callable[[], Iterable[ProcessStat]],
+    *,
+    grace_s: float = TERM_GRACE_S,
+    shared_memory: "Collection[_ShmFile]" = (),
+) -> StopReport:
     """SIGTERM, ``grace_s``, SIGKILL, until ``members`` finds nobody or ``KILL_LIMIT_S`` is over."""
     began = time.monotonic()
     first = list(members())
-    shm = _shared_memory(first)
+    shm = _segments(first) | set(shared_memory)
     for stat in first:
         send(stat.id, signal.SIGTERM)
     _wait_gone(members, grace_s if first else 0.0)
-    shm |= _shared_memory(members())
+    shm |= _segments(members())
     killed = _kill_all(members)
     return StopReport(
         stop_s=time.monotonic() - began,
@@ -292,7 +311,7 @@ class _ShmFile:
     inode: int
 
 
-def _shared_memory(stats: Iterable[ProcessStat]) -> set[_ShmFile]:
+def _segments(stats: Iterable[ProcessStat]) -> set[_ShmFile]:
     """Python's shared-memory segments (``psm_*``) that these processes use and that belong to this user."""
     found = set()
     for path in {path for stat in stats for path in procfs.shared_memory_files(stat.pid)}:

@@ -120,13 +120,33 @@ def io_bytes(pid: int) -> int:
 
 def oom_kills() -> int | None:
     """How often the kernel has killed in our memory cgroup so far; None where no counter can be read."""
-    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
+    for path in _oom_counters():
         try:
-            fields = dict(line.split(maxsplit=1) for line in Path(path).read_text().splitlines())
+            fields = dict(line.split(maxsplit=1) for line in path.read_text().splitlines())
             return int(fields["oom_kill"])
         except (OSError, KeyError, ValueError):
             continue
     return None
+
+
+def _oom_counters() -> Iterator[Path]:
+    """Our own group's counter in both versions of control groups, then the root's: a container sees only
+    that.
+    """
+    mount = Path("/sys/fs/cgroup")
+    for fields in (line.split(":", 2) for line in _lines(PROC / "self/cgroup")):
+        if fields[1] in ("", "memory"):
+            group = mount / fields[1] / fields[2].strip("/")
+            yield group / ("memory.oom_control" if fields[1] else "memory.events")
+    yield mount / "memory.events"
+    yield mount / "memory/memory.oom_control"
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
 
 
 def pid_namespace() -> str:
@@ -145,18 +165,20 @@ def machine_boot_id() -> str:
         return ""
 
 
-def listening_inodes(port: int) -> set[int]:
-    """Socket inodes that listen on the TCP port on an address that 127.0.0.1 reaches."""
+def listening_inodes(port: int) -> set[int] | None:
+    """Socket inodes that listen on the TCP port on an address that 127.0.0.1 reaches; None where it is not
+    told.
+    """
+    rows = [line.split() for table in ("net/tcp", "net/tcp6") for line in _lines(PROC / table)]
+    if not rows:  # there is a heading at least, where the system tells
+        return None
     found = set()
-    for table in ("net/tcp", "net/tcp6"):
-        try:
-            lines = (PROC / table).read_text().splitlines()[1:]
-        except OSError:
+    for fields in rows:
+        if fields[0] == "sl":
             continue
-        for fields in map(str.split, lines):
-            address, _, hex_port = fields[1].rpartition(":")
-            if fields[3] == LISTEN and int(hex_port, 16) == port and _reached_from_loopback(address):
-                found.add(int(fields[9]))
+        address, _, hex_port = fields[1].rpartition(":")
+        if fields[3] == LISTEN and int(hex_port, 16) == port and _reached_from_loopback(address):
+            found.add(int(fields[9]))
     return found
 
 

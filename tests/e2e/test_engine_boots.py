@@ -147,7 +147,7 @@ def test_a_killed_api_server_leaves_an_orphan_that_stop_ends(spec: EngineSpec, w
     until(lambda: not engine.alive(), 10)
     time.sleep(1.0)
     assert process_tree(engine) == ["EngineCore"], "vLLM leaves its engine process behind"
-    assert probe.listener(engine.port, engine.pids()) == "nobody"
+    assert probe.listener(engine.port, engine.pids) == "nobody"
     failure = engine.failure()
     assert failure is not None and failure.cls.name == "killed"
     report = engine.stop()

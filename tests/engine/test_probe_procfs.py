@@ -23,11 +23,11 @@ def test_a_listener_is_ours_only_with_our_process(address: str) -> None:
     with socket.socket() as server:
         server.bind((address, 0))
         port = server.getsockname()[1]
-        assert probe.listener(port, ME) == "nobody"
+        assert probe.listener(port, lambda: ME) == "nobody"
         server.listen()
-        assert probe.listener(port, ME) == "ours"
-        assert probe.listener(port, []) == "foreign"
-    assert probe.listener(port, ME) == "nobody"
+        assert probe.listener(port, lambda: ME) == "ours"
+        assert probe.listener(port, list) == "foreign"
+    assert probe.listener(port, lambda: ME) == "nobody"
 
 
 def test_a_listener_on_ipv6_reaches_loopback_too() -> None:
@@ -35,7 +35,7 @@ def test_a_listener_on_ipv6_reaches_loopback_too() -> None:
         server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         server.bind(("::", 0))
         server.listen()
-        assert probe.listener(server.getsockname()[1], ME) == "ours"
+        assert probe.listener(server.getsockname()[1], lambda: ME) == "ours"
 
 
 def test_a_shared_port_is_foreign_even_if_one_of_the_sockets_is_ours() -> None:
@@ -54,10 +54,10 @@ def test_a_shared_port_is_foreign_even_if_one_of_the_sockets_is_ours() -> None:
             os._exit(0)
         other.close()
         try:
-            while len(procfs.listening_inodes(port)) < 2:
+            while len(procfs.listening_inodes(port) or ()) < 2:
                 time.sleep(0.01)
-            assert probe.listener(port, ME) == "foreign"
-            assert probe.listener(port, [*ME, pid]) == "ours"
+            assert probe.listener(port, lambda: ME) == "foreign"
+            assert probe.listener(port, lambda: [*ME, pid]) == "ours"
         finally:
             os.kill(pid, 9)
             os.waitpid(pid, 0)

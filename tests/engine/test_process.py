@@ -146,6 +146,18 @@ def test_a_pid_with_another_start_time_is_never_signalled(spawn: Spawn) -> None:
     until(lambda: not procfs.alive(real))
 
 
+def test_without_pidfds_the_start_time_still_counts(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    family = spawn(DEAF)
+    real = family.leader.id
+    assert not send(ProcessId(real.pid, real.started_ticks - 1), signal.SIGKILL)
+    assert family.stop(grace_s=0.3).exit_code in (-signal.SIGKILL, -signal.SIGTERM)
+    assert not procfs.alive(real)
+
+
 SHARED_MEMORY = """
     import signal, time
     from multiprocessing import resource_tracker, shared_memory
@@ -178,6 +190,15 @@ def test_shared_memory_that_nobody_tracks_is_removed(spawn: Spawn, tmp_path: Pat
     segment = shared_memory_name(tmp_path / "e1.log")
     assert family.stop(grace_s=0.1).shm_removed == (str(segment),)
     assert not segment.exists()
+
+
+def test_shared_memory_of_a_family_that_others_killed_is_removed(spawn: Spawn, tmp_path: Path) -> None:
+    family = spawn(SHARED_MEMORY.format(extra=UNTRACK))
+    segment = shared_memory_name(tmp_path / "e1.log")
+    family.note_shared_memory()
+    os.killpg(family.leader.id.pid, signal.SIGKILL)
+    until(lambda: family.members() == [])
+    assert family.stop().shm_removed == (str(segment),)
 
 
 def test_shared_memory_that_a_stranger_uses_stays(spawn: Spawn, tmp_path: Path) -> None:
