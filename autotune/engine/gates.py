@@ -21,7 +21,7 @@ from autotune.engine.procfs import ProcessStat
 from autotune.errors import EnvironmentFault, Interrupted
 from autotune.host.cpu import available_ram_bytes
 from autotune.host.nvml import Nvml
-from autotune.host.types import Gpu
+from autotune.host.types import Gpu, GpuProcess
 
 MIB = 1024**2
 GPU_TOLERANCE_BYTES = 64 * MIB
@@ -136,16 +136,22 @@ class Tenant:
 
 
 def find_tenants(
-    *, gpu: Gpu | None = None, usable_cores: float | None = None, sample_s: float = 1.0
+    *,
+    gpu: Gpu | None = None,
+    nvml: Nvml | None = None,
+    usable_cores: float | None = None,
+    sample_s: float = 1.0,
+    patience_s: float = 10.0,
 ) -> tuple[Tenant, ...]:
     """Who else uses the device, serves with vLLM, or keeps more than a quarter of the cores busy.
 
-    ``gpu`` must have been read while no engine of ours ran. Takes ``sample_s`` seconds.
+    To be called while no engine of ours runs. With ``nvml`` the GPU is looked at anew, for up to ``patience_s``
+    seconds while somebody uses it: a process that has just ended is listed a little longer. Takes ``sample_s`` seconds.
     """
     found = []
-    if gpu is not None and gpu.compute_processes:
-        pids = tuple(process.pid for process in gpu.compute_processes)
-        names = ", ".join(f"{process.name or 'process'} (pid {process.pid})" for process in gpu.compute_processes)
+    if gpu is not None and (others := _gpu_users(gpu, nvml, patience_s)):
+        names = ", ".join(f"{process.name or 'process'} (pid {process.pid})" for process in others)
+        pids = tuple(process.pid for process in others)
         found.append(Tenant("gpu", pids, f"GPU {gpu.index} is also used by {names}", blocks=True))
     if servers := _foreign_vllm():
         listed = ", ".join(str(pid) for pid in servers)
@@ -154,6 +160,16 @@ def find_tenants(
     if busy := _busy_strangers(usable_cores or float(len(os.sched_getaffinity(0))), sample_s):
         found.append(busy)
     return tuple(found)
+
+
+def _gpu_users(gpu: Gpu, nvml: Nvml | None, patience_s: float) -> tuple[GpuProcess, ...]:
+    deadline = time.monotonic() + patience_s
+    while nvml is not None and (pids := nvml.compute_pids(gpu.uuid)) is not None:
+        if not pids or time.monotonic() > deadline:
+            known = {process.pid: process for process in gpu.compute_processes}
+            return tuple(known.get(pid) or GpuProcess(pid) for pid in sorted(pids))
+        time.sleep(POLL_S)
+    return gpu.compute_processes
 
 
 def refuse_tenants(tenants: Collection[Tenant]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 from autotune.engine.gates import find_tenants, refuse_tenants
 from autotune.engine.reap import find_leftovers, reap
 from autotune.errors import StoreError
+from autotune.host.detect import open_nvml
 from autotune.export import shell, vllm
 from autotune.export.files import write_atomic
 from autotune.report.progress import RunProgress, run_progress
@@ -77,7 +78,8 @@ def _clear_the_ground(plan: Plan) -> list[str]:
     if leftovers := find_leftovers(plan.study):
         reap(leftovers)
         lines.append(f"Ended {len(leftovers)} processes that an earlier, killed run of this study left behind.")
-    tenants = find_tenants(gpu=plan.device.gpu, usable_cores=plan.host.cpu.usable_cores)
+    nvml = open_nvml() if plan.device.gpu else None
+    tenants = find_tenants(gpu=plan.device.gpu, nvml=nvml, usable_cores=plan.host.cpu.usable_cores)
     refuse_tenants(tenants)
     return [*lines, *(f"Note: {tenant.text}." for tenant in tenants)]
 

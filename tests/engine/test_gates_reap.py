@@ -22,6 +22,7 @@ from autotune.engine.gates import MemoryGate, find_tenants, ram_gate, refuse_ten
 from autotune.engine.process import ENGINE_MARK, RUN_MARK, SERVER_MARK, TUNER_MARK, tuner_lives, tuner_mark
 from autotune.engine.reap import find_leftovers, reap
 from autotune.errors import EnvironmentFault, Interrupted
+from autotune.host.nvml import Nvml
 from autotune.host.types import Gpu, GpuProcess
 
 RUN = f"test-reap-{os.getpid()}"
@@ -127,6 +128,25 @@ def test_a_gpu_tenant_blocks_and_is_named() -> None:
         refuse_tenants(tenants)
     desktop = replace(gpu, processes=(GpuProcess(9, "Xorg", GIB, "graphics"),))
     refuse_tenants(find_tenants(gpu=desktop, usable_cores=10_000, sample_s=0.1))
+
+
+class Users(Nvml):
+    """NVML that lists, one look after the other, these processes."""
+
+    def __init__(self, *looks: set[int]) -> None:
+        self._looks = list(looks)
+
+    def compute_pids(self, uuid: str) -> frozenset[int]:
+        """The next look; the last one stays."""
+        return frozenset(self._looks.pop(0) if len(self._looks) > 1 else self._looks[0])
+
+
+def test_a_gpu_is_looked_at_anew_since_ended_processes_are_listed_a_little_longer() -> None:
+    gpu = Gpu(0, "GPU-x", "H200", 141 * GIB, 100 * GIB, processes=(GpuProcess(4711, "python", 30 * GIB),))
+    quick = {"usable_cores": 10_000.0, "sample_s": 0.05}
+    refuse_tenants(find_tenants(gpu=gpu, nvml=Users({4711}, {4711}, set()), **quick))
+    stays = find_tenants(gpu=gpu, nvml=Users({4711}, {4711, 12}), patience_s=0.3, **quick)
+    assert stays[0].pids == (12, 4711) and "python (pid 4711)" in stays[0].text
 
 
 def test_a_foreign_vllm_is_told_and_ours_is_not(spawn: Spawn, tmp_path: Path) -> None:
