@@ -5,9 +5,9 @@ from typing import Any
 from autotune.engine.gates import find_tenants, refuse_tenants
 from autotune.engine.reap import find_leftovers, reap
 from autotune.errors import StoreError
-from autotune.host.detect import open_nvml
 from autotune.export import shell, vllm
 from autotune.export.files import write_atomic
+from autotune.host.detect import open_nvml
 from autotune.report.progress import RunProgress, run_progress
 from autotune.report.records import trial_records
 from autotune.store.recommendation import Recommendation
