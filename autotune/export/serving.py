@@ -23,7 +23,7 @@ _UNMEASURED_BOOT_S = 120
 _DOWNLOAD_S = 1800
 _SHM_GIB_PER_DEVICE = 4
 
-_SECRET_FLAGS = {"api-key": "VLLM_API_KEY", "hf-token": "HF_TOKEN", "ssl-keyfile-password": "SSL_KEYFILE_PASSWORD"}
+_SECRET_FLAGS = {"api-key": "VLLM_API_KEY", "hf-token": "HF_TOKEN"}
 _SECRET_NAME = re.compile(r"(^|_)(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(_|$)", re.IGNORECASE)
 
 

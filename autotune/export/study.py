@@ -117,10 +117,16 @@ def _from_storage(url: str, study: str | None) -> Finished:
 
 
 def _refuse_missing(url: str) -> None:
-    """Opening a database that is not there would create it."""
-    path = Path(url.removeprefix("sqlite:///"))
-    if url.startswith("sqlite:///") and not path.is_file():
-        raise UsageError(f"there is no database {path}. Give the --storage of the run.")
+    """Opening a SQLite database that is not there would create it."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        return  # the store says what is wrong with it
+    if parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").is_file():
+        raise UsageError(f"there is no database {parsed.database}. Give the --storage of the run.")
 
 
 def _only(rows: "list[RunRow]", url: str) -> Finished:
