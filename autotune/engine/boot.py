@@ -22,7 +22,7 @@ from typing import NoReturn
 from autotune.engine import probe, procfs
 from autotune.engine.deadlines import Deadlines, Progress
 from autotune.engine.engine import Engine, scrape
-from autotune.engine.environment import engine_command, engine_environment, serve_arguments, served_name
+from autotune.engine.environment import engine_command, engine_environment, served_name
 from autotune.engine.failure_classes import Consequence
 from autotune.engine.failures import Failure, classify
 from autotune.engine.log_lines import parse
@@ -164,22 +164,15 @@ class _Attempt:
         return engine
 
     def _start(self) -> Child:
-        env = engine_environment(self.spec, self.engine_id)
         self.argv = engine_command(self.spec, self.engine_id, self.port)
         if self.warm is not None:
             try:
-                arguments = serve_arguments(self.spec, self.engine_id, self.port)
-                child = self.warm.start(
-                    arguments,
-                    env=env,
-                    engine_id=self.engine_id,
-                    log_path=self.spec.log_path,
-                    keep_waiting=self._heed_stop,
-                )
+                child = self.warm.start(self.spec, self.engine_id, self.port, self._heed_stop)
                 self.kind = "warm"
                 return child
             except WarmUnavailable as reason:
                 self.notes.append(f"plain boot instead of a warm one: {reason}")
+        env = engine_environment(self.spec, self.engine_id)
         return start(self.argv, env=env, log_path=self.spec.log_path)
 
     # Watching.

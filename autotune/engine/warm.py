@@ -18,14 +18,14 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from autotune.engine import procfs
-from autotune.engine.environment import engine_environment, without_mark
+from autotune.engine.environment import engine_environment, serve_arguments, without_mark
 from autotune.engine.process import SERVER_MARK, Family, start
 from autotune.engine.procfs import ProcessId
 from autotune.engine.types import EngineSpec
@@ -92,21 +92,18 @@ class WarmServer:
             raise WarmUnavailable(self._broken)
 
     def start(
-        self,
-        arguments: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        engine_id: str,
-        log_path: Path,
-        keep_waiting: Callable[[], None] = wait_on,
+        self, spec: EngineSpec, engine_id: str, port: int, keep_waiting: Callable[[], None] = wait_on
     ) -> "WarmChild":
-        """Fork an engine that runs ``vllm`` with ``arguments``. Raises ``WarmUnavailable``."""
+        """Fork the engine of ``spec``. Raises ``WarmUnavailable``."""
+        if spec.command or spec.install.python != self._python:
+            raise WarmUnavailable("the engine is started by another program than the warm server's")
+        env = engine_environment(spec, engine_id)
         if names := sorted(_differing(without_mark(env), without_mark(self._env))):
             raise WarmUnavailable(f"the environment differs in {', '.join(names)}")
         self.wait_ready(keep_waiting)
-        log_path.parent.mkdir(parents=True, exist_ok=True)
-        request = {"op": "start", "argv": list(arguments), "mark": engine_id, "log": str(log_path.absolute())}
-        answer = self._ask(request, keep_waiting)
+        spec.log_path.parent.mkdir(parents=True, exist_ok=True)
+        argv, log = serve_arguments(spec, engine_id, port), str(spec.log_path.absolute())
+        answer = self._ask({"op": "start", "argv": argv, "mark": engine_id, "log": log}, keep_waiting)
         if "error" in answer:
             raise WarmUnavailable(answer["error"])
         stat = procfs.read_stat(answer["pid"])

@@ -314,6 +314,13 @@ def test_a_warm_boot_needs_the_servers_environment(spec: EngineSpec, tmp_path: P
         assert "VLLM_ATTENTION_BACKEND" in engine.report.notes[0]
 
 
+def test_a_warm_server_forks_only_its_own_vllm(spec: EngineSpec, python: Path, tmp_path: Path) -> None:
+    other = replace(spec, command=(str(python.parent / "vllm"), "serve"))
+    with WarmServer(spec, tmp_path / "warm.log") as warm, boot(other, warm=warm) as engine:
+        assert engine.report.kind == "plain"
+        assert "another program" in engine.report.notes[0]
+
+
 def test_a_warm_server_that_cannot_import_falls_back(spec: EngineSpec, tmp_path: Path) -> None:
     broken = replace(spec, environ={**os.environ, "PYTHONHOME": "/nonexistent"})
     with WarmServer(broken, tmp_path / "warm.log") as warm, boot(spec, warm=warm) as engine:
