@@ -14,12 +14,13 @@ _LETTERS_ALONE = re.compile(r"-[ditq]+")
 
 @dataclass(frozen=True, slots=True)
 class DockerRun:
-    """The image, the words behind it, and the variables that ``-e`` sets."""
+    """The image, the words behind it, the variables that ``-e`` sets, and how many GPUs ``--gpus`` gives."""
 
     image: Word
     words: list[Word]
     env: list[tuple[str, Word]]
     entrypoint: Word | None
+    gpus: int | None
 
 
 def split_docker_run(words: list[Word]) -> DockerRun | None:
@@ -41,7 +42,16 @@ def split_docker_run(words: list[Word]) -> DockerRun | None:
     if place >= len(words):
         return None
     entrypoint = next((value for name, value in options if name == "--entrypoint"), None)
-    return DockerRun(words[place], words[place + 1 :], list(_variables(options)), entrypoint)
+    gpus = next((_count(value.text) for name, value in options if name == "--gpus"), None)
+    return DockerRun(words[place], words[place + 1 :], list(_variables(options)), entrypoint, gpus)
+
+
+def _count(text: str) -> int | None:
+    """``2`` is two; ``"device=0,1"`` is two as well; ``all`` is not known."""
+    if text.isdigit():
+        return int(text)
+    listed = re.fullmatch(r'"?device=([^"]+)"?', text)
+    return len(listed[1].split(",")) if listed else None
 
 
 def _variables(options: list[tuple[str, Word]]) -> Iterator[tuple[str, Word]]:

@@ -24,10 +24,11 @@ class Word:
 class Launch:
     """One start of a vLLM server. ``words`` are its arguments, without the command itself.
 
-    ``kind`` tells the three ways apart: ``serve`` (the model may stand without a flag), ``module`` (the older
-    ``python -m vllm.entrypoints.openai.api_server``) and ``config`` (a YAML file for ``--config``). ``name``
-    is the service or container where the file has several. ``cut_off`` is a flag on a line of its own behind
-    the command, which the shell takes for another command.
+    ``kind`` tells the ways apart: ``serve`` (the model may stand without a flag), ``module`` (the older
+    ``python -m vllm.entrypoints.openai.api_server``), ``config`` (a YAML file for ``--config``) and ``fragment``
+    (arguments in a chart's values, where the model is named elsewhere). ``name`` is the service or container
+    where the file has several. ``cut_off`` is a flag on a line of its own behind the command, which the shell
+    takes for another command. ``gpus`` is how many the container gets, where the file says so.
     """
 
     kind: str
@@ -37,6 +38,7 @@ class Launch:
     image: str | None = None
     name: str = ""
     cut_off: Word | None = None
+    gpus: int | None = None
 
     @property
     def image_version(self) -> str | None:

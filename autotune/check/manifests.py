@@ -38,10 +38,16 @@ def _in_document(document: yaml.MappingNode) -> list[Launch]:
         return list(_containers(document, "entrypoint", "command"))
     if "apiVersion" in keys or "kind" in keys:
         return list(_containers(document, "command", "args"))
-    nested = [launch for launch in _containers(document, "command", "args") if launch.words]
+    nested = [_part(launch) for launch in _containers(document, "command", "args") if launch.words]
     if nested or _CONFIG_KEYS & {key.replace("_", "-") for key in keys}:
         return nested or [_config(document)]
     return [launch for node in _scalars(document) for launch in launches_in_shell(str(node.value), _line(node))]
+
+
+def _part(launch: Launch) -> Launch:
+    """In the values of a chart the model is named in a place of the chart's own."""
+    starts_with_flag = launch.words[0].text.startswith("-")
+    return replace(launch, kind="fragment") if launch.kind == "serve" and starts_with_flag else launch
 
 
 def _scalars(node: Node) -> Iterator[yaml.ScalarNode]:
@@ -76,7 +82,31 @@ def _in_container(keys: Mapping[str, Node], command: str, arguments: str) -> lis
     if not found and not start and image and is_vllm_image(image):
         line = next(iter(rest), Word("", keys["image"].start_mark.line + 1)).line
         found = [in_image(image, rest, line)]
-    return [replace(launch, image=image).with_env(env.items()) for launch in found]
+    gpus = _gpu_count(keys)
+    return [replace(launch, image=image, gpus=gpus).with_env(env.items()) for launch in found]
+
+
+def _gpu_count(keys: Mapping[str, Node]) -> int | None:
+    """``resources.limits["nvidia.com/gpu"]`` of a container, or the devices that a Compose service reserves."""
+    for path in (("resources", "limits"), ("resources", "requests")):
+        for name, node in _below(keys, *path).items():
+            if name.endswith("/gpu") and (_text(node) or "").isdigit():
+                return int(_text(node) or 0)
+    devices = _below(keys, "deploy", "resources", "reservations").get("devices")
+    for device in devices.value if isinstance(devices, yaml.SequenceNode) else ():
+        entry = _mapping(device) if isinstance(device, yaml.MappingNode) else {}
+        if isinstance(ids := entry.get("device_ids"), yaml.SequenceNode):
+            return len(ids.value)
+        if (count := _text(entry.get("count")) or "").isdigit():
+            return int(count)
+    return None
+
+
+def _below(keys: Mapping[str, Node], *path: str) -> Mapping[str, Node]:
+    for name in path:
+        node = keys.get(name)
+        keys = _mapping(node) if isinstance(node, yaml.MappingNode) else {}
+    return keys
 
 
 def _words(node: Node | None, env: Mapping[str, Word]) -> list[Word]:

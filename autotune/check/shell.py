@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from autotune.check.docker import split_docker_run
+from autotune.check.docker import DockerRun, split_docker_run
 from autotune.check.launch import Launch, Word, find_launch, in_image, is_vllm_image
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.S)
@@ -125,19 +125,17 @@ def launches_in_command(words: list[Word], values: Mapping[str, Word] | None = N
         if name in _SHELLS and (inner := _inline(words[place + 1 :])):
             return launches_in_shell(inner.text, inner.line, values)
         if name in ("docker", "podman", "nerdctl") and (run := split_docker_run(words[place + 1 :])):
-            return _in_container(run.image, run.words, run.env, run.entrypoint)
+            return _in_container(run)
     found = find_launch(words)
     return [found.with_env(_env_command(words))] if found else []
 
 
-def _in_container(image: Word, words: list[Word], env: list[tuple[str, Word]], entrypoint: Word | None) -> list[Launch]:
-    if entrypoint:
-        words = [*split_words(entrypoint.text, entrypoint.line), *words]
-        return [replace(launch, image=image.text).with_env(env) for launch in launches_in_command(words)]
-    inner = launches_in_command(words) if words else []
-    if not inner and is_vllm_image(image.text):
-        inner = [in_image(image.text, words, image.line)]
-    return [replace(launch, image=image.text).with_env(env) for launch in inner]
+def _in_container(run: DockerRun) -> list[Launch]:
+    start = split_words(run.entrypoint.text, run.entrypoint.line) if run.entrypoint else []
+    found = launches_in_command([*start, *run.words])
+    if not found and not start and is_vllm_image(run.image.text):
+        found = [in_image(run.image.text, run.words, run.image.line)]
+    return [replace(launch, image=run.image.text, gpus=run.gpus).with_env(run.env) for launch in found]
 
 
 def _inline(words: list[Word]) -> Word | None:

@@ -248,3 +248,31 @@ def test_binary_and_huge_files_are_refused(tmp_path: Path) -> None:
 def test_standard_input() -> None:
     name, launches = read_launches("-", stdin="vllm serve m\n")
     assert (name, words(only(launches))) == ("-", ["m"])
+
+
+@pytest.mark.parametrize(
+    ("options", "gpus"),
+    [("--gpus all", None), ("--gpus 2", 2), ("--gpus '\"device=0,3\"'", 2), ("--gpus=device=1", 1), ("", None)],
+)
+def test_how_many_gpus_docker_gives(options: str, gpus: int | None) -> None:
+    assert only(launches_in_shell(f"docker run {options} vllm/vllm-openai:v0.32.0 --model m")).gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ("apiVersion: v1\nspec: {resources: {limits: {nvidia.com/gpu: '4'}}, image: vllm, args: [m]}", 4),
+        ("services: {a: {image: vllm, command: m, deploy: {resources: {reservations: {devices: [{count: 2}]}}}}}", 2),
+        (
+            "services: {a: {image: vllm, command: m, deploy: {resources: {reservations: "
+            "{devices: [{device_ids: ['0', '1', '2']}]}}}}}",
+            3,
+        ),
+        (
+            "services: {a: {image: vllm, command: m, deploy: {resources: {reservations: {devices: [{count: all}]}}}}}",
+            None,
+        ),
+    ],
+)
+def test_how_many_gpus_a_manifest_gives(text: str, gpus: int | None) -> None:
+    assert only(launches_in_yaml(text)).gpus == gpus

@@ -51,8 +51,10 @@ def unknown_flags(case: Case) -> Iterator[Finding]:
             yield Finding(
                 level="error",
                 code="flag-removed",
-                what=f"{case.vllm} no longer has {setting.word}",
-                why=life.went,
+                what=f"{case.vllm} no longer has {setting.word}"
+                if life.after
+                else f"{case.vllm} has no {setting.word}",
+                why=life.went if life.after else "the published versions have it; this build does not",
                 instead=_instead(case, setting) or "leave it out",
                 source=WHEELS,
                 line=setting.line,
@@ -159,7 +161,8 @@ def model_flag(case: Case) -> Iterator[Finding]:
 
 def missing_model(case: Case) -> Iterator[Finding]:
     """A served name without a model is refused; without either vLLM serves a small default model."""
-    if case.arguments.model is not None or case.launch.kind == "config" or case.arguments.get("config"):
+    elsewhere = case.launch.kind in ("config", "fragment") or case.arguments.get("config")
+    if case.arguments.model is not None or elsewhere:
         return
     named = case.arguments.get("served-model-name")
     yield Finding(

@@ -1,6 +1,7 @@
 """Settings that contradict each other, or that another one makes useless."""
 
 import json
+import math
 from collections.abc import Iterator
 
 from packaging.version import Version
@@ -92,6 +93,24 @@ def memory_limits(case: Case) -> Iterator[Finding]:
         yield _useless(share, f"{fixed.word} sets the KV cache's size by itself", "drop one of the two")
 
 
+def gpu_count(case: Case) -> Iterator[Finding]:
+    """More workers than the container, or CUDA_VISIBLE_DEVICES, gives GPUs to."""
+    sizes = [case.arguments.value(name) or 1 for name in ("tensor-parallel-size", "pipeline-parallel-size")]
+    workers = math.prod(size for size in sizes if isinstance(size, int))
+    visible = dict(case.launch.env).get("CUDA_VISIBLE_DEVICES")
+    listed = len(visible.text.split(",")) if visible and visible.whole and visible.text.strip() else None
+    given = min((count for count in (case.launch.gpus, listed) if count is not None), default=None)
+    if given is not None and workers > given and case.arguments.get("distributed-executor-backend") is None:
+        yield Finding(
+            level="error",
+            code="gpus-too-few",
+            what=f"tensor and pipeline parallelism want {workers} GPUs, not the {given} given",
+            why="every worker needs a GPU of its own",
+            instead=f"{workers} GPUs (resources, --gpus, CUDA_VISIBLE_DEVICES), or smaller sizes",
+            line=case.line_of("tensor-parallel-size", "pipeline-parallel-size"),
+        )
+
+
 def fixed_blocks(case: Case) -> Iterator[Finding]:
     """A number of blocks overrides what the memory would hold."""
     blocks = case.arguments.get("num-gpu-blocks-override")
@@ -180,6 +199,7 @@ RULES = (
     active_limit,
     eager_and_graphs,
     memory_limits,
+    gpu_count,
     fixed_blocks,
     speculation_budget,
     sliding_prefix,
