@@ -46,7 +46,7 @@ COMMANDS = ("vllm", "shell", "systemd", "docker", "compose", "kubernetes", "kser
 def test_the_installed_version_is_read_from_its_own_sources(tmp_path: Path) -> None:
     """The stand-in's sources lack most flags of the release whose number it bears."""
     python = make_fake_python(tmp_path / "venv")
-    report = check_target("vllm serve m --max-num-seqs 8 --enable-dbo", python=python, environ={})
+    report = check_target("vllm serve m --max-num-seqs 8 --disable-cascade-attn", python=python, environ={})
     (checked,) = report.launches
     assert checked.vllm == "0.32.0" and checked.vllm_why == f"installed ({python})"
     (finding,) = checked.findings
