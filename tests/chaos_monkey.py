@@ -24,12 +24,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from fake_vllm.running import Server, serve
+from chaos_bystanders import Seen, bystanders
 
 MARK = "CHAOS_MARK"
 ENGINE_MARK = "AUTOTUNE_ENGINE"
@@ -40,17 +40,6 @@ GONE_LIMIT_S = 30.0
 # So many lives end just after a point was stored, the moment at which most could be lost.
 POINT_SHARE, POINT_LIMIT_S = 0.4, 25.0
 Point = tuple[int, float, str, str]
-BYSTANDER = """
-import os, signal, sys, time
-def note(number, frame):
-    with open(sys.argv[1], "a") as file:
-        file.write(f"{os.getpid()} got signal {number}\\n")
-for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
-    signal.signal(number, note)
-time.sleep(7200)
-"""
-
-
 SPACE = """
 schema: 1
 name: chaos
@@ -116,23 +105,6 @@ def study_command(folder: Path, python: Path, study: str, *more: str) -> list[st
     return [sys.executable, "-m", "autotune", *words, "--vllm-python", str(python), "--budget", "4h", *more]
 
 
-@dataclass(frozen=True)
-class Seen:
-    """A process, told apart from a later one with the same pid."""
-
-    pid: int
-    created: float
-
-    @property
-    def alive(self) -> bool:
-        """Whether it still runs; a zombie does not."""
-        try:
-            process = psutil.Process(self.pid)
-            return process.create_time() == self.created and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
-
-
 class Chaos:
     """One study under attack. ``command`` starts or resumes the tuner; ``longest_s`` bounds the random wait."""
 
@@ -153,10 +125,13 @@ class Chaos:
     def run(self, cycles: int) -> Counts:
         """All cycles, then one clean end."""
         with bystanders(self.folder) as watch:
-            for _ in range(cycles):
-                self.cycle()
-            self.check_leftovers_gone_after_clean_stop()
-            self.counts.foreign_touched += watch()
+            try:
+                for _ in range(cycles):
+                    self.cycle()
+                self.check_leftovers_gone_after_clean_stop()
+                self.counts.foreign_touched += watch()
+            finally:
+                self.kill_ours()
         self.counts.points = len(self.known)
         return self.counts
 
@@ -258,6 +233,7 @@ class Chaos:
     def processes(self, *, warm: bool = True) -> set[Seen]:
         """What tuners of ours started and runs now, by mark or by session; with or without warm servers."""
         found = set()
+        live_sessions = set()
         for process in psutil.process_iter(["pid", "create_time", "status"]):
             with contextlib.suppress(psutil.Error, ProcessLookupError):
                 environ = _environ(process)
@@ -265,9 +241,11 @@ class Chaos:
                 marked = environ.get(MARK) == str(self.folder) and ENGINE_MARK in environ
                 if process.info["status"] == psutil.STATUS_ZOMBIE or not (marked or session in self.sessions):
                     continue
-                self.sessions.add(session)
+                live_sessions.add(session)
                 if warm or not environ.get(ENGINE_MARK, "").startswith(WARM_MARK):
                     found.add(Seen(process.pid, process.info["create_time"]))
+        # A session that has ended is forgotten: its number may be given to strangers.
+        self.sessions = live_sessions
         return found
 
     def has_new_engine(self) -> bool:
@@ -279,10 +257,16 @@ class Chaos:
         if not self.wait_gone(self.leftovers, 2.0):
             self.counts.orphans += sum(seen.alive for seen in self.leftovers)
             self.counts.notes.append(f"life {self.lives}: {self.describe(self.leftovers)} still there {when}")
-            for seen in self.leftovers:
-                if seen.alive:
-                    os.kill(seen.pid, signal.SIGKILL)
+            self.kill_ours(self.leftovers)
         self.leftovers = set()
+
+    def kill_ours(self, among: set[Seen] | None = None) -> None:
+        """End what carries this harness's own mark, tuners included, so that nothing outlives the test."""
+        for process in psutil.process_iter(["pid", "create_time"]):
+            with contextlib.suppress(psutil.Error):
+                seen = Seen(process.pid, process.info["create_time"])
+                if _environ(process).get(MARK) == str(self.folder) and (among is None or seen in among):
+                    process.kill()
 
     def check_leftovers_gone_after_clean_stop(self) -> None:
         """The last life comes to an engine and is stopped by Ctrl-C: nothing at all may be left."""
@@ -308,11 +292,14 @@ class Chaos:
 
     @staticmethod
     def describe(group: set[Seen]) -> str:
-        """Pids and titles of those that run."""
+        """Pids, command lines and marks of those that run."""
         words = []
         for seen in group:
             with contextlib.suppress(psutil.Error):
-                words.append(f"{seen.pid} ({psutil.Process(seen.pid).name()})")
+                process = psutil.Process(seen.pid)
+                mark = _environ(process).get(ENGINE_MARK, "no mark")
+                line = " ".join(process.cmdline())[:100]
+                words.append(f"{seen.pid} ({mark}, {process.status()}, parent {process.ppid()}: {line})")
         return ", ".join(words)
 
     def stored_points(self) -> list[Point]:
@@ -364,31 +351,3 @@ def _environ(process: psutil.Process) -> Mapping[str, str]:
     except psutil.Error:
         return {}
     return environ
-
-
-@contextlib.contextmanager
-def bystanders(folder: Path) -> "Iterator[object]":
-    """Foreign processes that look like ours; yields a function that counts those that were touched."""
-    from fake_vllm import make_fake_python
-
-    python = make_fake_python(folder / "foreign-venv", {"life_s": 7200})
-    notes = folder / "signals.txt"
-    notes.write_text("")
-    argv = [sys.executable, "-c", BYSTANDER, str(notes)]
-    titled = subprocess.Popen(["VLLM::EngineCore", *argv[1:]], executable=sys.executable, start_new_session=True)
-    marks = {"AUTOTUNE_RUN_ID": "another-study", ENGINE_MARK: "0123456789abcdef"}
-    marked = subprocess.Popen(argv, env={**os.environ, **marks}, start_new_session=True)
-    with serve(python) as server:
-        others = [Seen(p.pid, psutil.Process(p.pid).create_time()) for p in (titled, marked)]
-        others += [Seen(pid, psutil.Process(pid).create_time()) for pid in server.family().values()]
-        try:
-            yield lambda: _touched(others, notes, server)
-        finally:
-            for process in (titled, marked):
-                process.kill()
-                process.wait()
-
-
-def _touched(others: list[Seen], notes: Path, server: Server) -> int:
-    dead = sum(not seen.alive for seen in others)
-    return dead + len(notes.read_text().splitlines()) + (server.ask("/health")[0] != 200)
