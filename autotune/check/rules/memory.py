@@ -5,12 +5,15 @@ from collections.abc import Iterator
 from autotune.check.case import Case, Finding
 from autotune.check.rules.model import quantization_mismatch
 from autotune.engine.memory import MemoryModel, MemoryPrediction, default_utilization
+from autotune.engine.memory_flags import MemoryFlags
 from autotune.engine.model_shape import ModelShape
 from autotune.space.config import LaunchConfig
 from autotune.space.facts import GIB, DeviceFacts
 
 # A prediction from the shape alone is trusted where it misses by more than this part of the device's memory.
 _MARGIN = 0.04
+# Overrides of the config.json hardly ever change its size, and a quantized checkpoint's method is in its size.
+_IN_THE_SHAPE = ("hf-overrides", "quantization")
 _LENGTHS = (131072, 65536, 40960, 32768, 16384, 8192, 4096)
 
 
@@ -19,10 +22,14 @@ def out_of_memory(case: Case) -> Iterator[Finding]:
     model, device = case.model, case.device
     if model is None or model.shape is None or device is None or device.kind != "cuda":
         return
+    config = case.config.without(*_refused(case), *_IN_THE_SHAPE[: 1 if model.quantization is None else 2])
+    if MemoryFlags.of(config).has_unknown_memory or config.get("dtype") in ("float", "float32"):
+        return
     memory = MemoryModel(model.name, case.table.version, model.shape)
-    config = case.config.without(*_refused(case))
     guess = memory.predict(config, total_bytes=device.total_bytes)
     if guess.feasible is not False or guess.kv_bytes is None or guess.weights_bytes is None:
+        return
+    if config.get("max-model-len") == -1 and guess.kv_bytes > 0:
         return
     missing = -(guess.margin_bytes or 0)
     sure = guess.surely_impossible or guess.kv_bytes <= 0 or missing > _MARGIN * device.total_bytes
