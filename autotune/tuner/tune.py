@@ -37,9 +37,9 @@ from autotune.tuner.session import Session
 from autotune.tuner.stop import StopFlag
 from autotune.tuner.trials import TrialRunner
 
-FINALISTS = 2
-RACE_VISITS = 2 * (FINALISTS + 1)
+MOST_FINALISTS = 2
 MOST_KILLS = 2
+RACE_SHARE = 0.35
 
 
 class Tuner:
@@ -92,6 +92,7 @@ class Tuner:
     def _search(self) -> None:
         while self._budget.allows_trial():
             self._stop.check()
+            self._budget.race_visits = race_visits(finalists_for(self._budget))
             suggestion = self._searcher.ask(self._seat.movable)
             if suggestion is None:
                 self._progress.note("Nothing promising is left to try.")
@@ -127,7 +128,7 @@ class Tuner:
 
     def _better_than(self, base: Observation | None) -> list[Observation]:
         """Finalists that could be better than the default, given what the search saw of both."""
-        found = self._searcher.finalists(FINALISTS)
+        found = self._searcher.finalists(finalists_for(self._budget))
         if base is None or base.outcome.value is None:
             return found
         reach = base.outcome.value - 2 * (base.outcome.value_se or 0.0)
@@ -171,6 +172,22 @@ class Tuner:
             self._progress.budget(budget.trials_done / budget.trials, None)
 
 
+def race_visits(finalists: int) -> int:
+    """Boots that a race of two rounds takes: each finalist and the default, twice."""
+    return 2 * (finalists + 1)
+
+
+def finalists_for(budget: Budget) -> int:
+    """As many finalists as a fair share of the budget can race, at least one."""
+    affordable = [
+        count
+        for count in range(2, MOST_FINALISTS + 1)
+        if budget.seconds is None
+        or race_visits(count) * (budget.boot_s + budget.point_s) <= RACE_SHARE * budget.seconds
+    ]
+    return max(affordable, default=1)
+
+
 def memory_gate(plan: Plan, stop: StopFlag) -> MemoryGate:
     """What must hold before each boot; what is free now is the baseline."""
     if plan.device.gpu is None:
@@ -208,7 +225,7 @@ def _budget(plan: Plan, session: Session, record: RunRow | None, trials_done: in
     return Budget(
         seconds=plan.settings.budget_s,
         trials=plan.settings.trials,
-        race_visits=RACE_VISITS,
+        race_visits=race_visits(MOST_FINALISTS),
         spent_s=session.spent_before_s,
         trials_done=trials_done,
         boots_s=[b.boot_s + (b.stop_s or 0.0) for b in boots if b.boot_s is not None],
