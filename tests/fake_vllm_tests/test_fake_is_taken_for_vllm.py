@@ -1,5 +1,7 @@
 """The tuner's own eyes take the stand-in for a vLLM: its installation, its flags, its failures."""
 
+import re
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +15,9 @@ from autotune.engine.install import resolve_install
 
 sys.path.append(str(SITE / "vllm" / "fake"))
 from failures import BREAKAGES
+
+AT_BOOT = sorted(name for name, breakage in BREAKAGES.items() if breakage.phase != "serving")
+EXIT_CODES = {"argparse": 2, "api": 1, "core": 1, "worker": 1, "kill_api": -signal.SIGKILL}
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +39,17 @@ def test_flags_are_read_with_types_and_choices(python: Path) -> None:
     assert flags.get("no-such-flag") is None
 
 
-@pytest.mark.parametrize("name", sorted(name for name, b in BREAKAGES.items() if b.phase != "serving"))
-def test_boot_failures_are_classified(python: Path, name: str) -> None:
+@pytest.mark.parametrize("name", AT_BOOT)
+def test_boot_failures_look_real_and_are_classified(python: Path, name: str) -> None:
+    breakage = BREAKAGES[name]
     set_behaviour(python, {"fail": name})
     with launch(python) as server:
         code = server.process.wait(20)
+        assert code == (int(breakage.text) if breakage.process == "exit" else EXIT_CODES[breakage.process])
+        words = re.split(r"\{.*?\}", breakage.text.split("\n")[-1])
+        assert all(word in server.log for word in words if breakage.process != "exit")
+        if breakage.process in ("core", "worker"):
+            assert "Engine core initialization failed. See root cause above." in server.log.splitlines()[-1]
         oom_kills = int(name.startswith("host_oom"))
         failure = classify(server.log_file, exit_code=code, stop_requested=False, oom_kills=oom_kills)
     assert failure is not None and failure.cls.name == name.split(".")[0]

@@ -70,6 +70,7 @@ def test_the_model_has_its_best_value_at_the_knee() -> None:
     assert rates[12] > 5 * rates[1]
 
 
+@pytest.mark.slow
 def test_a_small_kv_cache_limits_and_preempts(python: Path) -> None:
     set_behaviour(python, {"perf": PERF})
     room = ("--max-num-seqs", "12", "--max-model-len", "128", "--no-enable-prefix-caching")
@@ -81,6 +82,7 @@ def test_a_small_kv_cache_limits_and_preempts(python: Path) -> None:
         assert server.metric("num_preemptions_total") == 0
 
 
+@pytest.mark.slow
 def test_noise_is_drawn_from_the_seed(python: Path) -> None:
     set_behaviour(python, {"perf": PERF, "boot_noise": 0.5, "seed": 3})
     rates = []
