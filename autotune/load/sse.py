@@ -54,8 +54,8 @@ class EventScanner:
         cut = _first_mark(data)
         if cut < 0:
             return plain + data.count(b"\n\n")
-        start = data.rfind(b"\n\n", 0, cut + 1) + 2 if cut else 0
-        start = max(0, start if start > 1 else 0)
+        before = data.rfind(b"\n\n", 0, cut + 1)
+        start = before + 2 if before >= 0 else 0
         return plain + data.count(b"\n\n", 0, start) + self._parse(data[start:])
 
     @property

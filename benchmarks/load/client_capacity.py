@@ -1,7 +1,8 @@
 """How many tokens per second one client process takes: ours, and ``vllm bench serve`` beside it.
 
 Paced: 256 streams, one token per read every 20 ms; counts tokens per CPU-second of the client.
-Saturated: 64 streams as fast as one server process sends; counts tokens per second, one process each.
+Saturated: 64 streams as fast as one server process sends (eight tokens a write, else it is the bottleneck);
+counts tokens per second, one process each.
 The server has a core of its own, the client another; every check of the client is on.
 
     python benchmarks/load/client_capacity.py [--vllm /path/to/vllm] [--rounds 3] [--out FILE.json]
@@ -104,7 +105,7 @@ def main() -> None:
             note("paced", "autotune", ours(port, 256))
             if args.vllm:
                 note("paced", "vllm bench serve", vllms(args.vllm, port, 256, 2048))
-        with server("--itl-ms", "0") as port:
+        with server("--itl-ms", "0", "--burst", "8") as port:
             note("saturated", "autotune", ours(port, 64))
             if args.vllm:
                 note("saturated", "vllm bench serve", vllms(args.vllm, port, 64, 4000))

@@ -71,7 +71,8 @@ def one_round(seed: int) -> dict[str, float]:
         "share_of_time": float(sequential[:, 1].sum() / fixed[:, 1].sum()),
         "spearman": float(spearmanr(fixed[:, 0], sequential[:, 0]).statistic),
         "same_best": float(fixed[:, 0].argmax() == sequential[:, 0].argmax()),
-        "best_of_sequential_over_true_best": float(truth[sequential[:, 0].argmax()] / truth.max()),
+        "true_rate_of_best_fixed": float(truth[fixed[:, 0].argmax()] / truth.max()),
+        "true_rate_of_best_sequential": float(truth[sequential[:, 0].argmax()] / truth.max()),
     }
 
 
@@ -82,7 +83,8 @@ def main() -> None:
     args = parser.parse_args()
     rows = [one_round(seed) for seed in range(args.rounds)]
     summary = {name: round(float(np.median([row[name] for row in rows])), 4) for name in rows[0]}
-    summary["rounds_with_the_same_best"] = sum(row["same_best"] for row in rows) / len(rows)
+    for name in ("same_best", "true_rate_of_best_fixed", "true_rate_of_best_sequential"):
+        summary[f"mean {name}"] = round(sum(row[name] for row in rows) / len(rows), 4)
     print(json.dumps({"median": summary, "worst_spearman": min(row["spearman"] for row in rows)}, indent=1))
     if args.out:
         args.out.write_text(json.dumps({"median": summary, "rounds": rows}, indent=1))
