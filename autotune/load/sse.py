@@ -48,9 +48,9 @@ class EventScanner:
         if self._pending or data[-2:] != b"\n\n":
             data = self._whole_events(data)
         plain = 0
-        if self.template is None:
+        while self.template is None and data:
             first_end = data.find(b"\n\n") + 2
-            plain, data = self._parse(data[:first_end]), data[first_end:]
+            plain, data = plain + self._parse(data[:first_end]), data[first_end:]
         cut = _first_mark(data)
         if cut < 0:
             return plain + data.count(b"\n\n")

@@ -77,7 +77,8 @@ def test_an_abort_is_seen(words: list[str], where: list[int]) -> None:
 
 
 def test_events_before_the_first_choice_do_not_count() -> None:
-    events, _ = scan(b'data: {"choices":[],"prompt_filter_results":[]}\n\n' + token("a") + token("b"), [])
+    empty = b'data: {"choices":[],"prompt_filter_results":[]}\n\n'
+    events, _ = scan(empty + empty + token("a") + token("b"), [])
     assert events == 2
 
 
