@@ -101,7 +101,7 @@ class ResponseDecoder:
         parts: list[bytes] = []
         at = 0 if self._chunk_left else _whole_chunks(data, parts)
         while at < len(data):
-            if self._chunk_left:
+            if self._chunk_left > 0:
                 body = data[at : at + self._chunk_left]
                 parts.append(body)
                 at += len(body)

@@ -91,6 +91,17 @@ def test_chunked_bodies_survive_any_cut(bodies: list[bytes], where: list[int]) -
     assert decoder.complete and decoder.status == 200 and decoder.keep_alive
 
 
+def test_a_chunked_body_survives_every_single_cut() -> None:
+    bodies = [b"a", b"bc" * 20, b"\r\n"]
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    wire = head + b"".join(b"%x\r\n%s\r\n" % (len(b), b) for b in bodies) + b"0\r\n\r\n"
+    for first in range(len(wire)):
+        for second in range(first, len(wire)):
+            decoder = ResponseDecoder()
+            assert b"".join(decoder.feed(piece) for piece in pieces(wire, [first, second])) == b"".join(bodies)
+            assert decoder.complete
+
+
 @given(st.binary(max_size=60), cuts)
 def test_bodies_with_a_length_survive_any_cut(body: bytes, where: list[int]) -> None:
     wire = b"HTTP/1.1 503 Busy\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body)
