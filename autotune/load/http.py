@@ -14,7 +14,10 @@ class ProtocolError(Exception):
 
 @dataclass(slots=True)
 class ResponseDecoder:
-    """Decodes one response after another on a connection; ``reset`` starts the next."""
+    """Decodes one response after another on a connection; ``reset`` starts the next.
+
+    ``_chunk_left`` counts the bytes of a chunk still to come; below zero, those of its line end.
+    """
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
