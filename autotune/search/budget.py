@@ -21,12 +21,14 @@ class Budget:
     spent_s: float = 0.0
     trials_done: int = 0
     boots_s: list[float] = field(default_factory=list)
+    hot_boots_s: list[float] = field(default_factory=list)
     points_s: list[float] = field(default_factory=list)
 
-    def charge_boot(self, boot_s: float, stop_s: float = 0.0) -> None:
-        """A boot with its stop, whether it succeeded or not."""
-        self.boots_s.append(boot_s + stop_s)
-        self.spent_s += boot_s + stop_s
+    def charge_boot(self, boot_s: float, compile_s: float = 0.0) -> None:
+        """A boot, whether it succeeded or not; ``compile_s`` of it would not come again for the same config."""
+        self.boots_s.append(boot_s)
+        self.hot_boots_s.append(boot_s - compile_s)
+        self.spent_s += boot_s
 
     def charge_point(self, point_s: float) -> None:
         """A point with its warm-up."""
@@ -52,9 +54,15 @@ class Budget:
         return median(self.points_s[-9:]) if self.points_s else self.point_guess_s
 
     @property
+    def visit_s(self) -> float:
+        """Expected cost of one visit of the race: what races has been compiled before."""
+        boot_s = median(self.hot_boots_s[-9:]) if self.hot_boots_s else self.boot_guess_s
+        return boot_s + self.point_s
+
+    @property
     def reserve_s(self) -> float:
         """Kept back for the final race."""
-        return self.race_visits * (self.boot_s + self.point_s)
+        return self.race_visits * self.visit_s
 
     @property
     def left_s(self) -> float | None:
@@ -70,7 +78,7 @@ class Budget:
 
     def allows_visit(self) -> bool:
         """Whether one more visit of the race fits into the whole budget (10 % over is accepted)."""
-        return self.seconds is None or self.spent_s + self.boot_s + self.point_s <= 1.1 * self.seconds
+        return self.seconds is None or self.spent_s + self.visit_s <= 1.1 * self.seconds
 
     def trials_left(self) -> int | None:
         """Forecast of trials that still fit, each with its own boot; None without any limit."""

@@ -33,6 +33,7 @@ from autotune.tuner.session import Session
 from autotune.tuner.stop import StopFlag
 
 FINAL = "final"
+COMPILE = "compile"
 NOT_FACTS = ("phases_s", "kind", "boot_s", "log_path")
 
 
@@ -122,7 +123,7 @@ class Engines:
                 raise LiveUnavailable("this vLLM does not take our scheduler: one point per boot from here") from error
             self._feasible.failed(error.failure, config)
             raise
-        self._budget.charge_boot(self._clock() - started)
+        self._budget.charge_boot(self._clock() - started, engine.report.phases_s.get(COMPILE, 0.0))
         return boot_id, engine
 
     def _write_down(self, spec: EngineSpec, role: str, trial: int | None) -> int:

@@ -73,7 +73,7 @@ class Finals:
         """One engine, one point. What fails for the configuration's sake leaves the race."""
         try:
             with self._engines.boot(entrant.config, role=FINAL) as running:
-                point = self._trials.point(running, SEED_BASE + visit.round, f"race-{visit.round}")
+                point = self._trials.point(running, SEED_BASE + visit.round, f"race-{visit.round}", race=True)
                 boot_s = running.boot_s
         except (BootFailed, EngineFailed) as error:
             outcome = self._judge.outcome(error.failure, 0.0)

@@ -12,7 +12,9 @@ from autotune.tuner.plan import Plan
 
 # Closed loops on a GPU need eight waves or more for a steady window; a CPU's small requests turn over faster.
 WINDOW_S = {"cuda": 10.0, "cpu": 5.0}
-LONGEST = 4.0
+# A point of the search guides, so it ends early; a point of the race decides, so it may take its time.
+SEARCH_LONGEST, SEARCH_PRECISION = 2.0, 0.03
+RACE_LONGEST, RACE_PRECISION = 4.0, 0.015
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +32,22 @@ class Point:
         return "; ".join(self.measurement.problems)
 
 
-def load_spec(plan: Plan) -> LoadSpec:
+def load_spec(plan: Plan, *, race: bool) -> LoadSpec:
     """The load of the study's objective: a closed loop that saturates the engine."""
     shortest_s = plan.settings.window_s or WINDOW_S[plan.device.kind]
-    return LoadSpec.closed(plan.concurrency, min_s=shortest_s, max_s=LONGEST * shortest_s)
+    longest, precision = (RACE_LONGEST, RACE_PRECISION) if race else (SEARCH_LONGEST, SEARCH_PRECISION)
+    return LoadSpec.closed(plan.concurrency, min_s=shortest_s, max_s=longest * shortest_s, precision=precision)
 
 
 def take_point(
-    engine: Engine, plan: Plan, *, seed: int, point_id: str, stop: Callable[[], str | None], clock: Callable[[], float]
+    engine: Engine,
+    plan: Plan,
+    *,
+    race: bool,
+    seed: int,
+    point_id: str,
+    stop: Callable[[], str | None],
+    clock: Callable[[], float],
 ) -> Point:
     """Measure the engine once; ``stop`` gives a reason as soon as the measurement should be given up."""
     started = clock()
@@ -45,7 +55,7 @@ def take_point(
     measurement = measure(
         Target(engine.base_url, engine.model_name),
         plan.workload,
-        load_spec(plan),
+        load_spec(plan, race=race),
         seed=seed,
         point_id=point_id,
         vocab_size=plan.model.vocab_size,

@@ -12,6 +12,7 @@ from autotune.report.progress import RunProgress, run_progress
 from autotune.report.records import trial_records
 from autotune.store.recommendation import Recommendation
 from autotune.store.store import Store
+from autotune.tuner.faults import named_faults
 from autotune.tuner.plan import Plan
 from autotune.tuner.prepare import prepare
 from autotune.tuner.session import Session
@@ -29,7 +30,7 @@ def run_study(settings: RunSettings) -> Recommendation:
     plan = prepare(settings)
     plan.folder.create()
     stop = StopFlag()
-    with plan.folder.locked(), stop.on_signals(), run_progress() as progress:
+    with named_faults(), plan.folder.locked(), stop.on_signals(), run_progress() as progress:
         store = Store.open(plan.storage)
         try:
             return _tune(plan, store, progress, stop)

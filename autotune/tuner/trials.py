@@ -83,9 +83,11 @@ class TrialRunner:
 
     def _trial_point(self, running: Running, live: Mapping[str, int]) -> Point:
         seed = self._seeds()
-        return self.point(running, seed, f"trial-{seed}", live)
+        return self.point(running, seed, f"trial-{seed}", live, race=False)
 
-    def point(self, running: Running, seed: int, prompts: str, live: Mapping[str, int] = NOTHING_LOWERED) -> Point:
+    def point(
+        self, running: Running, seed: int, prompts: str, live: Mapping[str, int] = NOTHING_LOWERED, *, race: bool
+    ) -> Point:
         """Measure once and write it down; equal ``prompts`` mean equal prompts.
 
         Raises ``EngineFailed`` where the engine died or hung under the load, ``Interrupted`` on request.

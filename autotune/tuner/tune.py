@@ -25,7 +25,7 @@ from autotune.search.surrogate import SurrogateSampler
 from autotune.search.types import Observation, Outcome, Suggestion
 from autotune.store.models import BootRow, RunRow
 from autotune.store.recommendation import Recommendation
-from autotune.tuner.engines import Engines
+from autotune.tuner.engines import COMPILE, Engines
 from autotune.tuner.feasible import Feasible
 from autotune.tuner.finals import Entrant, Finals
 from autotune.tuner.judge import Judge
@@ -182,8 +182,7 @@ def finalists_for(budget: Budget) -> int:
     affordable = [
         count
         for count in range(2, MOST_FINALISTS + 1)
-        if budget.seconds is None
-        or race_visits(count) * (budget.boot_s + budget.point_s) <= RACE_SHARE * budget.seconds
+        if budget.seconds is None or race_visits(count) * budget.visit_s <= RACE_SHARE * budget.seconds
     ]
     return max(affordable, default=1)
 
@@ -228,7 +227,8 @@ def _budget(plan: Plan, session: Session, record: RunRow | None, trials_done: in
         race_visits=race_visits(MOST_FINALISTS),
         spent_s=session.spent_before_s,
         trials_done=trials_done,
-        boots_s=[b.boot_s + (b.stop_s or 0.0) for b in boots if b.boot_s is not None],
+        boots_s=[b.boot_s for b in boots if b.boot_s is not None],
+        hot_boots_s=[b.boot_s - (b.phases_s or {}).get(COMPILE, 0.0) for b in boots if b.boot_s is not None],
         points_s=[p.duration_s for b in boots for p in b.points],
     )
 
