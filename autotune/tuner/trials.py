@@ -98,6 +98,7 @@ class TrialRunner:
                 point = take_point(
                     running.engine,
                     self._plan,
+                    race=race,
                     seed=seed,
                     point_id=prompts,
                     stop=lambda: self._reason_to_stop(watch),
