@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from autotune.search.domain import Codes, Domain
+from autotune.search.domain import Axis, Codes, Domain
 from autotune.search.gp import Axes, Fit, fit
 from autotune.search.roofline import RooflinePrior
 from autotune.search.samplers import Context, Proposal
@@ -54,17 +54,17 @@ class Tuning:
     effect: float = 0.05
     slo_effect: float = 0.3
     crash_effect: float = 0.15
-    change_cost: float = 0.0
-    eager_cost: float = 0.0
+    change_cost: float = 0.02
+    switch_cost: float = 0.1
     own_noise: float = 0.02
     live_noise: float = 0.035
     slo_noise: float = 0.05
     slo_margin: float = 0.08
-    stop_gain: float = 0.002
+    stop_gain: float = 0.0015
     least_boots: int = 8
     cost_power: float = 1.0
     live_per_boot: int = 4
-    live_worth: float = 0.5
+    live_worth: float = 0.25
     draws: int = 300
 
 
@@ -174,9 +174,8 @@ class Model:
             tuple(a.numeric for a in domain.axes),
             tuple(a.parameter.scope == "live" for a in domain.axes),
         )
-        self._eager = next((j for j, a in enumerate(domain.axes) if a.name == "enforce-eager"), None)
         self._default = domain.row(domain.default())
-        self._cautious = np.array([a.parameter.scope == "boot" for a in domain.axes])
+        self._costs = np.array([_change_cost(a, tuning) for a in domain.axes])
         self._roofline = prior.fitted(history) if prior else None
         self._tried = np.array([domain.row(o.suggestion.assignment) for o in history], dtype=np.int64)
         self._tried = self._tried.reshape(len(history), len(domain.axes))
@@ -218,9 +217,8 @@ class Model:
 
     def _baseline(self, rows: Codes) -> Array:
         """Prior mean of the signed log objective: physics, less a little for every changed boot flag."""
-        eager = rows[:, self._eager] != 0 if self._eager is not None else 0
-        changes = ((rows != self._default) & self._cautious).sum(axis=1)
-        return np.asarray(self._physical(rows) - self._tuning.change_cost * changes - self._tuning.eager_cost * eager)
+        changed = (rows != self._default) @ self._costs
+        return np.asarray(self._physical(rows) - changed)
 
     def _physical(self, rows: Codes) -> Array:
         """Log objective by the roofline; zero where physics says nothing."""
@@ -312,6 +310,17 @@ class Costs:
 
     def _key(self, row: Codes) -> tuple[int, ...]:
         return tuple(int(row[j]) for j in self._columns)
+
+
+def _change_cost(axis: Axis, tuning: Tuning) -> float:
+    """What leaving vLLM's default is expected to cost (log).
+
+    A switch that its developers left on is mostly right; a number depends on the load; a lower precision is
+    there to be faster.
+    """
+    if axis.parameter.scope == "live" or axis.parameter.precision:
+        return 0.0
+    return tuning.change_cost if axis.parameter.ordered else tuning.switch_cost
 
 
 def _live_streak(history: Sequence[Observation]) -> int:

@@ -19,7 +19,7 @@ SPACE = SearchSpace(
         Parameter("max-num-seqs", (8, 16, 32, 64, 128, 256), "live", ordered=True),
         Parameter("max-num-batched-tokens", (512, 1024, 2048, 4096, 8192), "live", ordered=True),
         Parameter("enforce-eager", (None, True)),
-        Parameter("kv-cache-dtype", (None, "fp8", "fp8_e5m2")),
+        Parameter("kv-cache-dtype", (None, "fp8", "fp8_e5m2"), precision=True),
         Parameter("block-size", (None, 32, 64), ordered=True),
     ),
 )
