@@ -3,11 +3,13 @@ from pathlib import Path
 
 import optuna
 import pytest
+from sqlalchemy import inspect
+from sqlalchemy.engine import make_url
 
 from autotune.errors import StoreError, UsageError
 from autotune.store.models import Base
-from autotune.store.schema import VERSION_TABLE
-from autotune.store.store import NewBoot, NewFailure, Store
+from autotune.store.schema import VERSION_TABLE, upgrade
+from autotune.store.store import NewBoot, NewFailure, Store, _engine
 
 
 def new_boot(run_id: int) -> NewBoot:
@@ -94,6 +96,15 @@ def test_a_file_that_is_no_database_is_a_usage_error(tmp_path: Path) -> None:
     path.write_text("these are words, not a database, and rather many of them " * 20)
     with pytest.raises(UsageError, match="cannot open"):
         Store.open(f"sqlite:///{path}")
+
+
+def test_the_schema_is_made_whole_or_not_at_all(url: str) -> None:
+    engine = _engine(make_url(url))
+    with pytest.raises(RuntimeError), engine.begin() as connection:
+        upgrade(connection)
+        raise RuntimeError("killed here")
+    assert inspect(engine).get_table_names() == []
+    Store.open(url).close()
 
 
 def test_a_locked_database_stops_clearly_and_keeps_what_it_had(
