@@ -25,13 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from autotune.errors import UsageError
 from autotune.search.domain import Axis, Codes, Domain
 from autotune.search.gp import Axes, Fit, fit
 from autotune.search.roofline import RooflinePrior
-from autotune.search.samplers import Context, Proposal
+from autotune.search.samplers import Context, Proposal, RandomSampler, Sampler, TpeSampler
 from autotune.search.types import Assignment, Direction, Fidelity, Observation
 
 Array = NDArray[np.float64]
+SAMPLERS = ("auto", "gp", "tpe", "random")
 COMPILE_FLAGS = (
     "max-num-batched-tokens",
     "max-num-seqs",
@@ -310,6 +312,19 @@ class Costs:
 
     def _key(self, row: Codes) -> tuple[int, ...]:
         return tuple(int(row[j]) for j in self._columns)
+
+
+def make_sampler(
+    name: str, domain: Domain, direction: Direction = "maximize", prior: RooflinePrior | None = None
+) -> Sampler:
+    """The sampler behind a name: ``auto`` (ours), ``gp`` (ours without physics), ``tpe``, ``random``."""
+    if name == "random":
+        return RandomSampler(domain)
+    if name == "tpe":
+        return TpeSampler(domain, direction)
+    if name in ("auto", "gp"):
+        return SurrogateSampler(domain, direction, prior if name == "auto" else None)
+    raise UsageError(f"unknown sampler '{name}': use one of {', '.join(SAMPLERS)}")
 
 
 def _change_cost(axis: Axis, tuning: Tuning) -> float:

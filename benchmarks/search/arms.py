@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 from surface import Surface
+from table import MeasuredTable
 
 from autotune.search.domain import Domain
 from autotune.search.roofline import RooflinePrior
@@ -17,6 +18,7 @@ from autotune.search.types import Observation, Outcome, Suggestion
 from autotune.space.config import LaunchConfig
 
 MARGIN = 0.08
+Truth = Surface | MeasuredTable
 
 
 class Arm(Protocol):
@@ -102,69 +104,56 @@ class Parts:
     tuning: Tuning = DEFAULT
 
 
-def rule_of_thumb(surface: Surface) -> list[LaunchConfig]:
-    """What guides advise: fp8 where the device computes in it, and twice the default limits."""
-    twice = {
-        "max-num-seqs": min(2 * int(surface.defaults["max-num-seqs"]), 1024),
-        "max-num-batched-tokens": min(2 * int(surface.defaults["max-num-batched-tokens"]), 16384),
-    }
-    wide = {k: v for k, v in twice.items() if v != surface.defaults[k]}
-    fp8 = {"quantization": "fp8", "kv-cache-dtype": "fp8"} if surface.scenario.fp8_compute > 1 else {}
-    return [LaunchConfig.of(c) for c in (fp8, {**wide}, {**fp8, **wide}) if c][:2]
-
-
-def ours(parts: Parts) -> Callable[[Surface, int], Arm]:
-    def make(surface: Surface, seed: int) -> Arm:
+def ours(parts: Parts) -> Callable[[Truth, int], Arm]:
+    def make(surface: Truth, seed: int) -> Arm:
         domain = Domain(surface.space, surface.defaults)
         searcher = StudySearcher(
             open_study(f"{seed}", None, "maximize"),
             domain,
             _sampler(parts, domain, surface),
             seed=seed,
-            seeds=[("seed", c) for c in rule_of_thumb(surface)] if parts.seeds else [],
-            slo_names=tuple(surface.violations),
-            feasible=surface.feasible if parts.planner else None,
+            seeds=[("seed", c) for c in surface.rules_of_thumb()] if parts.seeds else [],
+            slo_names=surface.slo_names,
+            feasible=surface.feasible if parts.planner or isinstance(surface, MeasuredTable) else None,
         )
         return SearchArm(searcher, parts.margin, parts.live)
 
     return make
 
 
-def _sampler(parts: Parts, domain: Domain, surface: Surface) -> Sampler:
+def _sampler(parts: Parts, domain: Domain, surface: Truth) -> Sampler:
     if parts.sampler == "random":
         return RandomSampler(domain)
     if parts.sampler == "tpe":
         return TpeSampler(domain, "maximize")
     if parts.sampler == "tpe-fail":
         return _Forgetful(TpeSampler(domain, "maximize"))
-    prior = RooflinePrior(surface.physics) if parts.prior else None
+    known = parts.prior and isinstance(surface, Surface)
+    prior = RooflinePrior(surface.physics) if known else None
     return SurrogateSampler(domain, "maximize", prior, parts.tuning)
 
 
-def random_arm(planner: bool, seeds: bool = False, margin: float = 0.0) -> Callable[[Surface, int], Arm]:
+def random_arm(planner: bool, seeds: bool = False, margin: float = 0.0) -> Callable[[Truth, int], Arm]:
     """Uniform draws without repeats; with ``planner`` what the memory model refuses costs nothing."""
 
-    def make(surface: Surface, seed: int) -> Arm:
+    def make(surface: Truth, seed: int) -> Arm:
         rng = np.random.default_rng(seed)
 
         def configs() -> Iterator[LaunchConfig]:
             yield LaunchConfig()
-            yield from rule_of_thumb(surface) if seeds else ()
-            order = np.arange(surface.value.size)
-            if planner:
-                order = order[surface.predicted_margin > 0]
-            yield from (surface.config(int(i)) for i in rng.permutation(order))
+            yield from surface.rules_of_thumb() if seeds else ()
+            yield from surface.shuffled(rng, planner)
 
         return ListArm(configs(), margin)
 
     return make
 
 
-def default_arm(surface: Surface, seed: int) -> Arm:
+def default_arm(surface: Truth, seed: int) -> Arm:
     return ListArm(iter([LaunchConfig()]))
 
 
-def grid_arm(surface: Surface, seed: int) -> Arm:
+def grid_arm(surface: Truth, seed: int) -> Arm:
     """In the manner of auto_tune.sh: max-num-seqs by max-num-batched-tokens, nothing else."""
     names = ("max-num-seqs", "max-num-batched-tokens")
     values: Sequence[Sequence[object]] = [p.values for n in names for p in surface.space.parameters if p.name == n]
@@ -178,7 +167,7 @@ def grid_arm(surface: Surface, seed: int) -> Arm:
 
 
 FULL = Parts()
-ARMS: dict[str, Callable[[Surface, int], Arm]] = {
+ARMS: dict[str, Callable[[Truth, int], Arm]] = {
     "default": default_arm,
     "random": random_arm(planner=False),
     "planner + random": random_arm(planner=True, margin=MARGIN),

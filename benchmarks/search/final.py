@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 from arms import ARMS, MARGIN, SearchArm
-from replay import surface
+from replay import load_truth
 from simulate import Clock, SyntheticMachine
 from surface import SCENARIOS, Surface
 
@@ -44,7 +44,7 @@ class Export:
 
 def play(name: str, arm_name: str, seed: int, minutes: float) -> Export:
     """Search, choose, re-measure."""
-    truth = surface(name)
+    truth = load_truth(name)
     arm = ARMS[arm_name](truth, seed)
     clock = Clock(SyntheticMachine(truth), np.random.default_rng((seed, 7)))
     seen: dict[LaunchConfig, float] = {}

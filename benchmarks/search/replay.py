@@ -1,10 +1,11 @@
 """Runs arms on surfaces with a simulated clock and reports how soon each comes near the best.
 
-    python benchmarks/search/replay.py --seeds 200 --out benchmarks/search/results.json
+    python benchmarks/search/replay.py --seeds 200 --out results.jsonl     # play (appends arm by arm)
+    python benchmarks/search/replay.py --report results.jsonl              # tables only
 
-A run ends when its exported choice is truly within 2 % of the best feasible configuration, or at ``--minutes``
-of simulated GPU time. "Within" is judged on the truth, which no arm ever sees. Seeds are paired: seed k has
-the same machine noise for every arm.
+A run ends when its exported choice is truly within 2 % of the best feasible configuration, or at its arm's limit of
+simulated GPU time (``LIMITS``). "Within" is judged on the truth, which no arm ever sees. Seeds are paired: seed k has
+the same machine noise for every arm. A target that was not reached counts as infinite in medians and quartiles.
 """
 
 import argparse
@@ -14,11 +15,15 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
-from arms import ARMS
-from simulate import Clock, SyntheticMachine
-from surface import SCENARIOS, Surface, build
+from arms import ARMS, Truth
+from simulate import Clock, Machine, SyntheticMachine
+from surface import SCENARIOS, build
+from table import MeasuredTable, read
+
+LIMITS = {"ours": 60.0, "GP": 60.0, "TPE": 120.0, "planner + TPE": 120.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +44,28 @@ class Run:
 
 
 @cache
-def surface(name: str) -> Surface:
+def load_truth(name: str) -> Truth:
+    """A synthetic scenario by its name, or a measured table by its file."""
+    if name.endswith(".jsonl"):
+        return read(Path(name))
     return build(next(s for s in SCENARIOS if s.name == name))
+
+
+def machine_of(truth: Truth) -> Machine:
+    """What boots and loads on this truth."""
+    return truth if isinstance(truth, MeasuredTable) else SyntheticMachine(truth)
 
 
 def replay(name: str, arm_name: str, seed: int, minutes: float) -> Run:
     """Play one run."""
-    truth = surface(name)
+    truth = load_truth(name)
     arm = ARMS[arm_name](truth, seed)
-    clock = Clock(SyntheticMachine(truth), np.random.default_rng((seed, 7)))
+    clock = Clock(machine_of(truth), np.random.default_rng((seed, 7)))
     reached: dict[float, tuple[float, int]] = {}
     share = 0.0
     while clock.seconds < 60 * minutes and (suggestion := arm.ask(clock.running)) is not None:
         arm.tell(suggestion, clock.run(suggestion))
-        share = quality(truth, arm.incumbent())
+        share = truth.share(arm.incumbent())
         for target in (0.95, 0.98):
             if share >= target and target not in reached:
                 reached[target] = (clock.seconds / 60, clock.boots)
@@ -64,21 +77,20 @@ def replay(name: str, arm_name: str, seed: int, minutes: float) -> Run:
     )
 
 
-def quality(truth: Surface, config: object) -> float:
-    """True value of a choice over the best feasible; 0 where it does not start or misses an SLO."""
-    if config is None:
-        return 0.0
-    index = truth.index(config)
-    return float(truth.value[index] / truth.best) if truth.fits[index] and truth.meets_slo(index) else 0.0
+def _limit(arm: str) -> float:
+    """GPU-minutes after which a run is given up: long for arms that cost nothing to simulate."""
+    return next((m for start, m in LIMITS.items() if arm.startswith(start)), 1200.0)
 
 
 def _job(job: tuple[str, str, int, float]) -> Run:
     return replay(*job)
 
 
-def run_all(scenarios: Sequence[str], arms: Sequence[str], seeds: int, minutes: float, workers: int) -> list[Run]:
+def run_all(
+    scenarios: Sequence[str], arms: Sequence[str], seeds: int, minutes: float | None, workers: int
+) -> list[Run]:
     """All combinations, spread over processes."""
-    jobs = [(s, a, k, minutes) for s in scenarios for a in arms for k in range(seeds)]
+    jobs = [(s, a, k, minutes or _limit(a)) for s in scenarios for a in arms for k in range(seeds)]
     if workers == 1:
         return [_job(j) for j in jobs]
     with ProcessPoolExecutor(workers) as pool:
@@ -86,20 +98,42 @@ def run_all(scenarios: Sequence[str], arms: Sequence[str], seeds: int, minutes: 
 
 
 def table(runs: Sequence[Run]) -> str:
-    """A Markdown table per scenario: medians with quartiles, never-reached counted as infinite."""
+    """Markdown: one table per scenario, and one over the tuned-on and one over the held-out scenarios."""
+    held = {s.name for s in SCENARIOS if s.held_out}
+    names = list(dict.fromkeys(r.scenario for r in runs))
+    groups = {"all scenarios": names, "scenarios used while developing": [n for n in names if n not in held]}
+    groups |= {"held-out scenarios": [n for n in names if n in held]} | {n: [n] for n in names}
     lines = []
-    for scenario in dict.fromkeys(r.scenario for r in runs):
-        lines += [f"\n### {scenario}\n", "| arm | GPU-min to 5 % | boots | GPU-min to 2 % | boots | crashed |"]
-        lines += ["|---|---|---|---|---|---|"]
+    for title, members in groups.items():
+        lines += [
+            f"\n### {title}\n",
+            "| arm | runs | GPU-min to 5 % | boots | GPU-min to 2 % | boots | reached 2 % | crashed |",
+        ]
+        lines += ["|---|---|---|---|---|---|---|---|"]
         for arm in dict.fromkeys(r.arm for r in runs):
-            some = [r for r in runs if r.arm == arm and r.scenario == scenario]
-            if some:
-                crashed = sum(r.crashes for r in some) / max(sum(r.trials for r in some), 1)
-                cells = [
-                    _quartiles([getattr(r, f) for r in some]) for f in ("minutes_5", "boots_5", "minutes_2", "boots_2")
-                ]
-                lines.append(f"| {arm} | {' | '.join(cells)} | {100 * crashed:.1f} % |")
+            some = [r for r in runs if r.arm == arm and r.scenario in members]
+            lines += [_row(arm, some)] if some else []
     return "\n".join(lines)
+
+
+def _row(arm: str, runs: Sequence[Run]) -> str:
+    crashed = sum(r.crashes for r in runs) / max(sum(r.trials for r in runs), 1)
+    reached = np.mean([r.minutes_2 is not None for r in runs])
+    cells = [_quartiles([getattr(r, f) for r in runs]) for f in ("minutes_5", "boots_5", "minutes_2", "boots_2")]
+    return f"| {arm} | {len(runs)} | {' | '.join(cells)} | {100 * reached:.0f} % | {100 * crashed:.1f} % |"
+
+
+def paired(runs: Sequence[Run], left: str = "ours", right: str = "planner + random") -> str:
+    """Seed by seed: GPU-minutes to 5 % of one arm over the other's."""
+    by_arm = {(r.arm, r.scenario, r.seed): r.minutes_5 for r in runs}
+    ratios = []
+    for (arm, scenario, seed), minutes in by_arm.items():
+        other = by_arm.get((right, scenario, seed))
+        if arm == left and (minutes is not None or other is not None):
+            ratios.append(np.inf if minutes is None else 0.0 if other is None else minutes / other)
+    third = np.mean([r <= 1 / 3 for r in ratios]) if ratios else np.nan
+    head = f"{left} / {right}, minutes to 5 %"
+    return f"{head}: median ratio {np.median(ratios):.3f}, at most 1/3 in {100 * third:.0f} % of {len(ratios)} pairs"
 
 
 def _quartiles(values: Sequence[float | None]) -> str:
@@ -115,17 +149,31 @@ def _number(value: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=200)
-    parser.add_argument("--minutes", type=float, default=240)
+    parser.add_argument("--minutes", type=float, help="one limit for all arms")
+    parser.add_argument("--report")
     parser.add_argument("--arms", nargs="*", default=list(ARMS))
     parser.add_argument("--scenarios", nargs="*", default=[s.name for s in SCENARIOS])
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--out")
     options = parser.parse_args()
-    runs = run_all(options.scenarios, options.arms, options.seeds, options.minutes, options.workers)
+    if options.report:
+        with open(options.report, encoding="utf-8") as file:
+            runs = [Run(**json.loads(line)) for line in file]
+    else:
+        runs = _play(options)
     print(table(runs))
-    if options.out:
-        with open(options.out, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(asdict(r)) + "\n" for r in runs)
+    print("\n" + paired(runs))
+
+
+def _play(options: argparse.Namespace) -> list[Run]:
+    runs = []
+    for arm in options.arms:
+        some = run_all(options.scenarios, [arm], options.seeds, options.minutes, options.workers)
+        runs += some
+        if options.out:
+            with open(options.out, "a", encoding="utf-8") as file:
+                file.writelines(json.dumps(asdict(r)) + "\n" for r in some)
+    return runs
 
 
 if __name__ == "__main__":

@@ -15,6 +15,10 @@ from autotune.space.config import LaunchConfig
 COMPILE_FLAGS = ("max-num-seqs", "max-num-batched-tokens", "block-size", "kv-cache-dtype", "quantization")
 
 
+class NotInTable(LookupError):
+    """Asked of a measured table, and never measured."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One load: the objective and each SLO's violation as a fraction of its limit."""
@@ -81,7 +85,7 @@ class SyntheticMachine:
 class Clock:
     """A run's account: seconds, boots, trials; and the engine that is up."""
 
-    machine: SyntheticMachine
+    machine: Machine
     rng: np.random.Generator
     warm: set[object] = field(default_factory=set)
     seconds: float = 0.0
@@ -100,7 +104,10 @@ class Clock:
             if not started:
                 self.crashes += 1
                 return Outcome("infeasible", margin=max(-margin, 1e-3), cost_s=boot_s, boot_s=boot_s)
-        reading = self.machine.load(suggestion.config, suggestion.target, self.noise, self.rng)
+        try:
+            reading = self.machine.load(suggestion.config, suggestion.target, self.noise, self.rng)
+        except NotInTable as error:
+            return Outcome("not_measured", reason=str(error), cost_s=boot_s, boot_s=boot_s)
         self.seconds += reading.seconds
         return Outcome(
             "measured",

@@ -10,7 +10,7 @@ Every surface is a dense table over the whole space, so that the true best is kn
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -119,6 +119,29 @@ class Surface:
         """The imperfect memory model that planners get."""
         margin = float(self.predicted_margin[self.index(config)])
         return Feasibility(margin > 0, "" if margin > 0 else "out of memory", margin)
+
+    @property
+    def slo_names(self) -> tuple[str, ...]:
+        return tuple(self.violations)
+
+    def share(self, config: LaunchConfig | None) -> float:
+        """True value of a choice over the best feasible; 0 where it does not start or misses an SLO."""
+        if config is None:
+            return 0.0
+        index = self.index(config)
+        return float(self.value[index] / self.best) if self.fits[index] and self.meets_slo(index) else 0.0
+
+    def shuffled(self, rng: np.random.Generator, planner: bool) -> Iterator[LaunchConfig]:
+        """All configurations in random order; with ``planner`` only those that the memory model lets pass."""
+        order = np.arange(self.value.size)
+        return (self.config(int(i)) for i in rng.permutation(order[self.predicted_margin > 0] if planner else order))
+
+    def rules_of_thumb(self) -> list[LaunchConfig]:
+        """What guides advise: fp8 where the device computes in it, and twice the default limits."""
+        most = {"max-num-seqs": SEQS[-1], "max-num-batched-tokens": TOKENS[-1]}
+        wide = {n: min(2 * int(d), most[n]) for n, d in self.defaults.items() if int(d) < most[n]}
+        fp8 = {"quantization": "fp8", "kv-cache-dtype": "fp8"} if self.scenario.fp8_compute > 1 else {}
+        return [LaunchConfig.of(c) for c in (fp8, wide, {**fp8, **wide}) if c][:2]
 
     def meets_slo(self, index: int, room: float = 0.0) -> bool:
         """Whether the true tail latencies hold."""

@@ -2,7 +2,7 @@
 
 A table is a JSON Lines file. The first line describes the scenario, every other line is one boot or one load:
 
-    {"kind": "scenario", "name": "h200-qwen3-14b", "direction": "maximize", "slo": {"itl_p99_ms": 120.0},
+    {"kind": "scenario", "name": "h200-qwen3-14b", "slo": {"itl_p99_ms": 120.0},
      "parameters": [{"name": "max-num-seqs", "values": [64, 256, 1024], "scope": "live", "ordered": true}, …],
      "defaults": {"max-num-seqs": 1024}}
     {"kind": "boot", "flags": {"quantization": "fp8"}, "started": true, "cold_s": 141.0, "hot_s": 66.0}
@@ -18,14 +18,15 @@ is both, and the report says so). A search may only propose what the table holds
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from simulate import Reading
+from simulate import NotInTable, Reading
 
+from autotune.search.types import Feasibility
 from autotune.space.config import LaunchConfig
 from autotune.space.parameters import Parameter, SearchSpace
 
@@ -46,6 +47,30 @@ class MeasuredTable:
         """Whether an own boot of the config was measured (or seen to fail)."""
         return config in self.loads or not self.boots.get(config, {"started": True})["started"]
 
+    @property
+    def slo_names(self) -> tuple[str, ...]:
+        return tuple(self.slo)
+
+    def feasible(self, config: LaunchConfig) -> Feasibility:
+        """Keeps a search inside the table; it foresees no failure."""
+        return Feasibility(self.covers(config), "not in the table")
+
+    def share(self, config: LaunchConfig | None) -> float:
+        """Held-out value of a choice over the best; 0 where it does not start or misses an SLO."""
+        if config not in self.loads:
+            return 0.0
+        value, meets = self.truth(config)
+        return value / self.best() if meets else 0.0
+
+    def shuffled(self, rng: np.random.Generator, planner: bool) -> Iterator[LaunchConfig]:
+        """All configurations in random order; ``planner`` knows those that did not start."""
+        known = [c for c in self.boots if self.covers(c) and (c in self.loads or not planner)]
+        return (known[int(i)] for i in rng.permutation(len(known)))
+
+    def rules_of_thumb(self) -> list[LaunchConfig]:
+        """The space's seeds."""
+        return list(self.space.seeds)
+
     def boot(self, config: LaunchConfig, warm: set[object], rng: np.random.Generator) -> tuple[bool, float, float]:
         """(started, seconds, spare share of memory); hot once the same configuration was compiled."""
         row = self.boots[config]
@@ -60,6 +85,8 @@ class MeasuredTable:
 
     def load(self, config: LaunchConfig, target: LaunchConfig, boot_noise: float, rng: np.random.Generator) -> Reading:
         """One measured load of the drawn engine."""
+        if target != config and target not in self.live:
+            raise NotInTable(f"no live point {target}")
         rows = self.live[target] if target != config else self._seen(config, int(boot_noise))
         row = rows[int(rng.integers(len(rows)))]
         return Reading(float(row["value"]), self._violations(row), float(row.get("seconds", 16.0)))
