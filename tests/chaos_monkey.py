@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,9 +36,10 @@ ENGINE_MARK = "AUTOTUNE_ENGINE"
 WARM_MARK = "warm-server"
 VICTIMS = ("tuner", "tuner", "api server", "engine core", "warm server")
 REPORTED = re.compile(r"^\[[^\]]*\]\s+(?:trial|race) \d+ .*tok/s", re.MULTILINE)
-GONE_LIMIT_S = 30.0
-# So many lives end just after a point was stored, the moment at which most could be lost.
-POINT_SHARE, POINT_LIMIT_S = 0.4, 25.0
+GONE_LIMIT_S, ENGINE_LIMIT_S = 30.0, 180.0
+# So many lives end just after a point was stored, the moment at which most could be lost; it is waited for this many
+# times the longest other life.
+POINT_SHARE, POINT_LIMIT = 0.4, 2.5
 Point = tuple[int, float, str, str]
 SPACE = """
 schema: 1
@@ -140,10 +141,13 @@ class Chaos:
         tuner, output = self.start()
         victim = self.random.choice(VICTIMS)
         if self.random.random() < POINT_SHARE:
-            self.live(tuner, output, POINT_LIMIT_S, until_point=True)
+            stored = len(self.stored_points())
+            self.live(tuner, output, POINT_LIMIT * self.longest_s, until=lambda: len(self.stored_points()) > stored)
             self.live(tuner, output, self.random.uniform(0.0, 0.3))
         else:
             self.live(tuner, output, self.random.uniform(0.2, self.longest_s))
+        if victim != "tuner":
+            self.live(tuner, output, ENGINE_LIMIT_S, until=lambda: self.find(victim) is not None)
         killed = self.strike(tuner, victim) if tuner.poll() is None else "nobody"
         self.counts.killed[killed] += 1
         if tuner.poll() is None and killed != "tuner":
@@ -163,13 +167,17 @@ class Chaos:
         return tuner, output
 
     def live(
-        self, tuner: "subprocess.Popen[bytes]", output: Path, seconds: float, *, until_point: bool = False
+        self,
+        tuner: "subprocess.Popen[bytes]",
+        output: Path,
+        seconds: float,
+        *,
+        until: Callable[[], bool] = lambda: False,
     ) -> None:
         """Let the tuner work, and see to it that what earlier lives left is gone once it has an engine."""
         end = time.monotonic() + seconds
-        stored = len(self.stored_points())
         while time.monotonic() < end or self.must_still_reap(tuner):
-            if until_point and len(self.stored_points()) > stored:
+            if until():
                 return
             if tuner.poll() is not None:
                 self.note_end(tuner, output)
@@ -271,7 +279,7 @@ class Chaos:
     def check_leftovers_gone_after_clean_stop(self) -> None:
         """The last life comes to an engine and is stopped by Ctrl-C: nothing at all may be left."""
         tuner, output = self.start()
-        end = time.monotonic() + 60.0
+        end = time.monotonic() + ENGINE_LIMIT_S
         while tuner.poll() is None and not self.has_new_engine() and time.monotonic() < end:
             time.sleep(0.05)
         self.judge_leftovers("after the last tuner's boot began")
