@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -43,7 +44,7 @@ FIXED = LaunchConfig.of(
     {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"},
 )
 READY_LIMIT_S = 150.0
-WINDOW_S = 3.0
+WINDOW_S = 4.0
 ROUNDS = 3
 USERS = 16
 
@@ -182,11 +183,12 @@ def started(command: list[str], environ: Mapping[str, str], port: int, log: Path
         process.wait()
 
 
-def tokens_in_window(port: int) -> int:
-    """Output tokens under a closed loop of ``USERS`` in one window, all requests to their end."""
+def tokens_per_s(port: int) -> float:
+    """Output tokens a second under a closed loop of ``USERS``, from the first request to the end of the last."""
     _, models = ask(port, "/v1/models")
     body = {"model": models["data"][0]["id"], "prompt": "one two three", "max_tokens": 32, "ignore_eos": True}
-    end = time.monotonic() + WINDOW_S
+    start = time.monotonic()
+    end = start + WINDOW_S
 
     def user(_: int) -> int:
         tokens = 0
@@ -197,7 +199,8 @@ def tokens_in_window(port: int) -> int:
         return tokens
 
     with ThreadPoolExecutor(USERS) as pool:
-        return sum(pool.map(user, range(USERS)))
+        tokens = sum(pool.map(user, range(USERS)))
+    return tokens / (time.monotonic() - start)
 
 
 @pytest.fixture(scope="module")
@@ -211,10 +214,13 @@ def measured(case: Case) -> Iterator[int]:
 
 
 def assert_as_fast(port: int, measured: int) -> None:
-    """Both engines in turns, so that what else runs on the machine slows both alike."""
-    pairs = [(tokens_in_window(port), tokens_in_window(measured)) for _ in range(ROUNDS + 1)]
-    ours, theirs = (sum(tokens) for tokens in zip(*pairs[1:], strict=True))
-    assert 0.7 < ours / theirs < 1.4
+    """Both engines in turns, so that what else runs on the machine slows both alike; the first turn warms them.
+
+    The bounds are wide since a machine that runs tests is not idle: without the recommended flags it would be a
+    quarter.
+    """
+    ratios = [tokens_per_s(port) / tokens_per_s(measured) for _ in range(ROUNDS + 1)]
+    assert 0.6 < statistics.median(ratios[1:]) < 1.7, ratios
 
 
 def test_vllms_own_parser_reads_every_form_alike(case: Case) -> None:
