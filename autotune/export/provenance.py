@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 
+from autotune.export.serving import random_weights
 from autotune.store.recommendation import Recommendation
 
+RANDOM_WEIGHTS = "Measured with random weights (--load-format dummy); this loads the model's own."
 KEEP_DEFAULT = (
     "No configuration was proven better than vLLM's defaults, so this starts them, "
     "with the flags that every engine of the study was given."
@@ -40,6 +42,7 @@ def comment_lines(recommendation: Recommendation, mark: str = "#", usage: Iterab
         f"Model: {p.model}, revision {p.model_revision}. Workload: {p.workload}. Objective: {p.objective}.",
         f"Verdict: {recommendation.verdict}; gain over vLLM's defaults: {recommendation.gain_text()}.",
         *([KEEP_DEFAULT] if recommendation.verdict == "keep-default" else []),
+        *([RANDOM_WEIGHTS] if random_weights(recommendation) else []),
         f"Tune again when: {p.retune_when}.",
         *usage,
     ]

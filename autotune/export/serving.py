@@ -89,8 +89,17 @@ def on_cpu(recommendation: Recommendation) -> bool:
 
 
 def public_launch(recommendation: Recommendation) -> tuple[LaunchConfig, tuple[str, ...]]:
-    """The launch config without secrets, and the variables that must hold them instead."""
-    return _split(recommendation.launch)
+    """The launch config without secrets, and the variables that must hold them instead.
+
+    Random weights are for measuring only: what is served loads the model's own.
+    """
+    launch, secrets = _split(recommendation.launch)
+    return launch.without("load-format") if random_weights(recommendation) else launch, secrets
+
+
+def random_weights(recommendation: Recommendation) -> bool:
+    """Whether the study measured with ``--load-format dummy``."""
+    return recommendation.launch.get("load-format") == "dummy"
 
 
 def without_secrets(recommendation: Recommendation) -> Recommendation:

@@ -193,3 +193,16 @@ def test_a_start_may_take_as_long_as_the_measured_boot_allows() -> None:
 def test_gpus_are_those_that_the_launch_config_uses(flags: dict[str, int], gpus: int) -> None:
     assert serving(replace(HUB, config=LaunchConfig.of(flags))).gpus == gpus
     assert serving(CPU).gpus == 0
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_random_weights_are_never_served(name: str) -> None:
+    measured = replace(HUB, fixed=LaunchConfig.of({"load-format": "dummy", "max-model-len": 4096}))
+    text = FORMATS[name].render(measured)
+    if name == "json":
+        assert "--load-format" not in json.loads(text)["launch"]["argv"]
+    else:
+        flags = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+        assert "Measured with random weights" in text and "dummy" not in flags
+    real = replace(HUB, fixed=LaunchConfig.of({"load-format": "runai_streamer"}))
+    assert "runai_streamer" in FORMATS[name].render(real)
