@@ -91,7 +91,7 @@ def fit(axes: Axes, inputs: Array, targets: Array, noise: Array, live: Array, sc
     spread = np.array([0.1, *([2.0] * len(axes.sizes)), 1.0, 1.0, 1.0])
     objective = _Posterior(parts, targets - offset, noise**2, centre, spread)
     best = minimize(objective, centre, jac=True, method="L-BFGS-B", options={"maxiter": 60})
-    variances = np.exp(best.x)
+    variances = np.exp(np.clip(best.x, -25, 5))
     factor, weights = objective.solve(variances)
     return Fit(axes, inputs, variances, weights, factor, offset)
 

@@ -136,10 +136,14 @@ def table(exports: Sequence[Export]) -> str:
         covered = f"{100 * np.mean(inside):.0f} %" if inside else "-"
         lines.append(
             f"| {arm} | {len(adopted)}/{len(some)} | {np.median([e.share for e in some]):.3f} "
-            f"| {100 * optimism:+.1f} % | {covered} | {100 * np.mean([e.retest_missed for e in slo]):.1f} % "
-            f"| {100 * np.mean([e.truly_missed for e in slo]):.1f} % |"
+            f"| {100 * optimism:+.1f} % | {covered} | {_percent([e.retest_missed for e in slo])} "
+            f"| {_percent([e.truly_missed for e in slo])} |"
         )
     return "\n".join(lines)
+
+
+def _percent(flags: Sequence[bool]) -> str:
+    return f"{100 * np.mean(flags):.1f} %" if flags else "-"
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from arms import ARMS, Truth
 from simulate import Clock, Machine, SyntheticMachine
-from surface import SCENARIOS, build
+from surface import NOTHING_MATTERS, SCENARIOS, build
 from table import MeasuredTable, read
 
 LIMITS = {"ours": 60.0, "GP": 60.0, "TPE": 120.0, "planner + TPE": 120.0}
@@ -48,7 +48,7 @@ def load_truth(name: str) -> Truth:
     """A synthetic scenario by its name, or a measured table by its file."""
     if name.endswith(".jsonl"):
         return read(Path(name))
-    return build(next(s for s in SCENARIOS if s.name == name))
+    return build(next(s for s in (*SCENARIOS, NOTHING_MATTERS) if s.name == name))
 
 
 def machine_of(truth: Truth) -> Machine:

@@ -318,3 +318,5 @@ SCENARIOS = (
         t0_ms=8.0,
     ),
 )
+# An A/A study: every configuration is equally fast, so "keep the default" is the only right answer.
+NOTHING_MATTERS = Scenario("nothing-matters", 21, **H200, **_qwen14(), inert=True)
