@@ -338,7 +338,7 @@ class CauseFinder:
     def _look_up(self, stream: _Stream, block: list[LogLine], message: str, *, may_be_unknown: bool) -> None:
         cls, at = _match(message)
         if (
-            cls in (None, "compile_failed")
+            cls in (None, "compile_failed", "weights_corrupt")  # a damaged pickle may be either's
             and not self._reader.ready
             and any(map(_COMPILE_CACHE.search, stream.frames))
         ):

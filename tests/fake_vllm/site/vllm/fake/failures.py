@@ -134,6 +134,12 @@ BREAKAGES: dict[str, Breakage] = {
         '  File "/site-packages/torch/_inductor/standalone_compile.py", line 120, in load\n'
         "RuntimeError: artifact has a bad magic number",
     ),
+    "cache_poisoned.pickle": Breakage(
+        "compile",
+        "core",
+        '  File "/cache/torch_compile_cache/0a1b2c3d4e/rank_0_0/backbone/artifact.py", line 1, in load\n'
+        "_pickle.UnpicklingError: pickle data was truncated",
+    ),
     "oom_activation": Breakage("profile", "core", OOM),
     "profiling_disturbed": Breakage(
         "profile",
