@@ -35,7 +35,8 @@ class Flag:
     the source names; with ``open_choices`` the parser passes others on, to be refused or found in a plugin
     later. ``default`` counts only where ``default_known``: many defaults are computed at start. ``bounds`` are
     the limits of a number, such as ``(("gt", 0), ("le", 1))``; vLLM looks at them after parsing. ``deprecated``:
-    vLLM says so when the flag is used.
+    vLLM says so when the flag is used. ``keys`` are those of a JSON value that stands for a config class, ``items``
+    the kind of a list's items.
     """
 
     name: str
@@ -48,6 +49,8 @@ class Flag:
     default_known: bool = True
     bounds: tuple[tuple[str, float], ...] = ()
     deprecated: bool = False
+    keys: tuple[str, ...] = ()
+    items: Kind | None = None
 
 
 @dataclass
@@ -344,7 +347,7 @@ def _typed(flag: Flag, hints: Hints, size: Kind | None) -> Flag:
     """Apply an annotation; the first rule that matches decides, in vLLM's order."""
     names = hints.names
     if "dataclass" in names:
-        return replace(flag, kind="json")
+        return replace(flag, kind="json", keys=hints.fields)
     if names == {"bool", "str", "None"}:
         return replace(flag, kind="optional")
     if "bool" in names:
@@ -355,7 +358,8 @@ def _typed(flag: Flag, hints: Hints, size: Kind | None) -> Flag:
         return replace(flag, kind=kind, choices=hints.values, open_choices=is_open)
     if names & {"list", "tuple", "set"}:
         element = hints.element or Hints()
-        return replace(flag, kind="list", choices=element.values or None, open_choices=element.open)
+        items: Kind | None = "int" if element.names == {"int"} else None
+        return replace(flag, kind="list", choices=element.values or None, open_choices=element.open, items=items)
     if "int" in names:
         return replace(flag, kind=size or "int")
     kinds: dict[str, Kind] = {"float": "float", "dict": "json"}

@@ -26,7 +26,8 @@ from autotune.engine.install import VllmInstall
 from autotune.errors import EnvironmentFault
 
 FEWEST_FLAGS = 50
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)")
+# Fractions only with a decimal unit, as vLLM reads them.
+_SIZE = re.compile(r"(\d+)([kKmMgGtT]?)|(\d+\.\d+)([kmgt])")
 _PAIRS = (("--enable-", "--disable-"), ("--disable-", "--enable-"))
 
 
@@ -129,6 +130,7 @@ _WANTED: Mapping[str, str] = {
     "size": "a whole number, also written like 8k or 25G",
     "size_or_auto": "a whole number, also written like 8k, or auto",
     "float": "a number",
+    "list": "whole numbers",
 }
 
 
@@ -160,7 +162,7 @@ def read_flags(install: VllmInstall) -> FlagTable:
 
 def flag_from_json(row: Mapping[str, Any]) -> Flag:
     """One flag of ``to_json``, its lists being tuples again; what is left out has its default."""
-    lists = {name: _tuple(row[name]) for name in ("aliases", "choices") if name in row}
+    lists = {name: _tuple(row[name]) for name in ("aliases", "choices", "keys") if name in row}
     bounds = tuple((sign, limit) for sign, limit in row.get("bounds", ()))
     return Flag(**{**row, **lists, "bounds": bounds})
 
@@ -171,8 +173,9 @@ def number_of(value: object) -> float | None:
         return None
     text = str(value).strip()
     if match := _SIZE.fullmatch(text):
-        base = 1024 if match[2].isupper() else 1000
-        return float(match[1]) * float(base) ** " kmgt".index(match[2].lower() or " ")
+        number, unit = match[1] or match[3], match[2] or match[4] or " "
+        base = 1024.0 if unit.isupper() else 1000.0
+        return float(number) * base ** " kmgt".index(unit.lower())
     if text == "auto":
         return -1.0
     return float(text) if _is_number(text) else None
@@ -214,6 +217,8 @@ def _fits(flag: Flag, value: object) -> bool:
             return text in ("auto", "-1") or _SIZE.fullmatch(text) is not None
         case "float":
             return _is_number(text)
+        case "list" if flag.items == "int":
+            return all(re.fullmatch(r"-?\d+", word) for word in text.split())
         case _:
             return True
 

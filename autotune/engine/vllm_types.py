@@ -19,12 +19,13 @@ _ALIASES = {"List": "list", "Dict": "dict", "Tuple": "tuple", "Set": "set", "Seq
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What an annotation says: names of plain types, literal values, and what lists hold."""
+    """What an annotation says: names of plain types, literal values, what lists hold, a dataclass's fields."""
 
     names: frozenset[str] = frozenset()
     values: tuple[Any, ...] = ()
     element: "Hints | None" = None
     open: bool = False
+    fields: tuple[str, ...] = ()
 
     def __or__(self, other: "Hints") -> "Hints":
         return Hints(
@@ -32,6 +33,7 @@ class Hints:
             self.values + other.values,
             self.element or other.element,
             self.open or other.open,
+            self.fields or other.fields,
         )
 
 
@@ -91,7 +93,7 @@ def _class_hints(source: SourceTree, binding: Binding, node: ast.ClassDef) -> Hi
     if members:
         return _enum_hints(members)
     if any("config" in text or "dataclass" in text for text in map(ast.unparse, node.decorator_list)):
-        return Hints(frozenset({"dataclass"}))
+        return Hints(frozenset({"dataclass"}), fields=tuple(source.fields(binding)))
     if any(ast.unparse(base).split("[")[0] == "dict" for base in node.bases):
         return Hints(frozenset({"dict"}))
     return Hints(frozenset({"class"}))

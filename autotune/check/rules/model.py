@@ -179,7 +179,7 @@ def long_context_number(case: Case) -> Iterator[Finding]:
     """``--max-model-len 128`` where 128k was meant."""
     setting = case.arguments.get("max-model-len")
     number = number_of(setting.text) if setting and setting.known else None
-    if setting and number is not None and 0 < number < 256:
+    if setting and number is not None and number == int(number) and 0 < number < 256:
         yield Finding(
             level="warning",
             code="context-tiny",

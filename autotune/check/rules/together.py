@@ -1,6 +1,5 @@
 """Settings that contradict each other, or that another one makes useless."""
 
-import json
 import math
 from collections.abc import Iterator
 
@@ -165,23 +164,6 @@ def backend_and_variable(case: Case) -> Iterator[Finding]:
         )
 
 
-def compilation_level(case: Case) -> Iterator[Finding]:
-    """``--compilation-config`` under its old key."""
-    compilation = case.arguments.nested("compilation-config")
-    setting = next((s for s in case.arguments.settings if s.flag and s.flag.name == "compilation-config"), None)
-    if setting and "level" in compilation and case.version >= Version("0.18"):
-        shown = json.dumps({"mode": compilation["level"]})
-        yield Finding(
-            level="error",
-            code="key-renamed",
-            what=f"{case.vllm} has no key `level` in --compilation-config",
-            why="it was renamed to `mode`: both stood in 0.17.1, `level` is gone in 0.18.1",
-            instead=f"--compilation-config '{shown}'",
-            source="vLLM's config/compilation.py",
-            line=setting.line,
-        )
-
-
 def _useless(setting: Setting, why: str, instead: str) -> Finding:
     return Finding(
         level="warning",
@@ -204,5 +186,4 @@ RULES = (
     speculation_budget,
     sliding_prefix,
     backend_and_variable,
-    compilation_level,
 )

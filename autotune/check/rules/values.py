@@ -35,6 +35,14 @@ _LIMITS: Mapping[str, tuple[tuple[str, float], ...]] = {
     **dict.fromkeys(("tensor-parallel-size", "pipeline-parallel-size"), (("ge", 1),)),
 }
 _FALSE_COUNTS_SINCE = Version("0.28")
+_ONLY_JSON_SINCE = Version("0.20")
+# Some config classes refused unknown keys since 0.11, all since a version between 0.15.1 and 0.17.1.
+_STRICT_KEYS_SINCE = Version("0.17")
+_KEYS_MEANT = {
+    ("compilation-config", "level"): "mode (`level` went between 0.17.1 and 0.18.1)",
+    ("compilation-config", "use_cudagraph"): "cudagraph_mode",
+    ("compilation-config", "full_cuda_graph"): "cudagraph_mode, with FULL",
+}
 
 
 def refused_values(case: Case) -> Iterator[Finding]:
@@ -108,17 +116,50 @@ def _some(known: list[str]) -> str:
 def broken_json(case: Case) -> Iterator[Finding]:
     """JSON that a shell has taken the quotation marks from, or that is none."""
     for setting in case.arguments.settings:
-        if not setting.flag or setting.flag.kind != "json" or setting.key or not setting.known:
+        if not setting.flag or setting.flag.kind != "json" or setting.key or not setting.known or not setting.values:
             continue
         text = setting.text.strip()
-        if not text.startswith(("{", "[")):
+        # Older parsers took other texts as well, such as image=2.
+        if not text.startswith(("{", "[")) and case.version < _ONLY_JSON_SINCE:
             continue
         try:
             json.loads(text)
         except ValueError as error:
             what = f"the value of {setting.word} is no JSON: {error}"
-            why = "the shell removes double quotation marks that stand outside single ones"
+            why = "the shell removes double quotation marks that stand outside single ones" if "{" in text else ""
             yield _finding(setting, "value-not-json", what, why, f'{setting.word} \'{{"key": "value"}}\'')
+
+
+def unknown_keys(case: Case) -> Iterator[Finding]:
+    """Keys that a config class does not have: they are renamed as often as flags, and --help lists none."""
+    for setting in case.arguments.settings:
+        known = setting.flag.keys if setting.flag else ()
+        if not known or not setting.known or setting.negated:
+            continue
+        for key in _keys(setting):
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 3)
+                strict = case.version >= _STRICT_KEYS_SINCE
+                yield Finding(
+                    level="error" if strict else "warning",
+                    code="key-unknown",
+                    what=f"{case.vllm} has no key {key!r} in --{setting.name}",
+                    why="it refuses unknown keys" if strict else "it refuses or ignores unknown keys",
+                    instead=_KEYS_MEANT.get((setting.name, key)) or " or ".join(near) or _some(sorted(known)),
+                    source=WHEELS,
+                    line=setting.line,
+                )
+
+
+def _keys(setting: Setting) -> list[str]:
+    """Top-level keys of a JSON value, or the one behind the dot."""
+    if setting.key:
+        return [setting.key.split(".")[0]]
+    try:
+        value = json.loads(setting.text)
+    except ValueError:
+        return []
+    return list(value) if isinstance(value, dict) else []
 
 
 def tool_parsers(case: Case) -> Iterator[Finding]:
@@ -211,4 +252,4 @@ def _finding(setting: Setting, code: str, what: str, why: str, instead: str) -> 
     return Finding(level="error", code=code, what=what, why=why, instead=instead, line=setting.line)
 
 
-RULES = (refused_values, broken_json, tool_parsers, reasoning_parsers, ignored_false)
+RULES = (refused_values, broken_json, unknown_keys, tool_parsers, reasoning_parsers, ignored_false)
