@@ -285,10 +285,11 @@ def _choices(scope: _Scope, node: ast.expr) -> tuple[Any, ...]:
 
 def _listed(scope: _Scope, item: ast.expr) -> Iterator[Any]:
     """One item of a list of choices; ``*NAMES`` stands for the items of a list or the keys of a dict."""
-    if not isinstance(item, ast.Starred) or not isinstance(item.value, ast.Name):
-        yield literal(item)
+    if not isinstance(item, ast.Starred):
+        yield from (value for value in (literal(item),) if value is not UNSTATED)
         return
-    binding = scope.source.follow(scope.module, item.value.id)
+    name = item.value.id if isinstance(item.value, ast.Name) else ""
+    binding = scope.source.follow(scope.module, name)
     node = binding.node.value if binding and isinstance(binding.node, ast.Assign | ast.AnnAssign) else None
     if binding and isinstance(node, ast.Call):
         yield from (value for arg in node.args for value in _choices(replace(scope, module=binding.module), arg))

@@ -458,3 +458,65 @@ def test_a_parser_that_pairs_enable_with_disable_takes_both_words(new_flags: dic
 )
 def test_numbers_are_read_as_vllm_reads_them(text: object, number: float | None) -> None:
     assert number_of(text) == number
+
+
+OLD_PARSER = {
+    "layers/__init__.py": """
+        METHODS: dict = {"awq": 1, "gptq": 2}
+        NAMES = list(get_args(Kinds))
+        Kinds = Literal["a", "b"]
+    """,
+    "engine/arg_utils.py": """
+        from vllm.layers import METHODS, NAMES
+        class EngineArgs:
+            @staticmethod
+            def add_cli_args(parser):
+                parser.add_argument("--method", type=str, choices=[*METHODS, None])
+                parser.add_argument("--kind", choices=[*NAMES])
+                parser.add_argument("--unread", choices=[*elsewhere(), "x"])
+                parser.add_argument("--names", nargs="+", type=str)
+                parser.add_argument("--maybe", type=str, nargs="?", const="x")
+                parser.add_argument("--old", action="store_true", deprecated=True)
+    """,
+    "entrypoints/openai/cli_args.py": """
+        def make_arg_parser(parser):
+            parser.add_argument("--port", type=int, default=8000)
+            return parser
+    """,
+}
+
+
+@pytest.fixture
+def old_flags(tmp_path: Path) -> dict[str, Flag]:
+    for name, text in OLD_PARSER.items():
+        path = tmp_path / "vllm" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    return {flag.name: flag for flag in read_serve_flags(tmp_path / "vllm")}
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        Flag("method", choices=("awq", "gptq", None)),
+        Flag("kind", choices=("a", "b")),
+        Flag("unread"),
+        Flag("names", kind="list"),
+        Flag("maybe", kind="optional"),
+        Flag("old", kind="switch", default=False, deprecated=True),
+        Flag("port", kind="int", default=8000),
+    ],
+    ids=lambda flag: flag.name,
+)
+def test_parsers_of_old_versions(old_flags: dict[str, Flag], expected: Flag) -> None:
+    assert old_flags[expected.name] == expected
+
+
+def test_a_config_class_lends_its_fields_as_keys(new_flags: dict[str, Flag]) -> None:
+    assert {"block_size", "cache_dtype"} <= set(new_flags["nested-config"].keys)
+
+
+def test_items_of_a_list_of_numbers_must_be_numbers() -> None:
+    table = FlagTable("1.2.3", (Flag("sizes", kind="list", items="int"), Flag("words", kind="list")))
+    assert table.accepts("sizes", "1 2 8") and not table.accepts("sizes", "1 x")
+    assert table.accepts("words", "a b")
