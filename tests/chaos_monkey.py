@@ -119,6 +119,7 @@ class Chaos:
         self.database = folder / out / "study.db"
         self.counts = Counts()
         self.leftovers: set[Seen] = set()
+        self.left_ids: set[str] = set()
         self.sessions: set[int] = set()
         self.known: dict[int, str] = {}
         self.lives = 0
@@ -236,6 +237,7 @@ class Chaos:
             tuner.kill()
         tuner.wait()
         self.leftovers |= self.processes()
+        self.left_ids |= {_engine_id(seen) for seen in self.leftovers}
         self.check_points(len(REPORTED.findall(output.read_text(errors="replace"))))
 
     def processes(self, *, warm: bool = True) -> set[Seen]:
@@ -257,8 +259,9 @@ class Chaos:
         return found
 
     def has_new_engine(self) -> bool:
-        """Whether the tuner that lives now has started an engine."""
-        return bool(self.processes(warm=False) - self.leftovers)
+        """Whether the tuner that lives now has started an engine; one left behind may start processes still."""
+        ids = {_engine_id(seen) for seen in self.processes(warm=False) - self.leftovers}
+        return bool(ids - {""} - self.left_ids)
 
     def judge_leftovers(self, when: str) -> None:
         """Count those that are still there."""
@@ -341,6 +344,14 @@ def _points(database: sqlite3.Connection) -> list[Point]:
         ).fetchall()
     except sqlite3.OperationalError:  # killed before the tables were made
         return []
+
+
+def _engine_id(seen: Seen) -> str:
+    """The mark of the engine that a process belongs to; empty where it cannot be read any more."""
+    try:
+        return _environ(psutil.Process(seen.pid)).get(ENGINE_MARK, "")
+    except psutil.Error:
+        return ""
 
 
 def _role(seen: Seen) -> str:
