@@ -40,7 +40,7 @@ def recommend(
         baseline=_absolute(base, own) or _measured(searched),
         best=_absolute(best or base, own) or _measured(searched),
         gain=Interval(best.gain, best.low, best.high) if best and base else None,
-        reasons=(*_reasons(result, winner, baseline, finalists), *_speed_only(plan, winner)),
+        reasons=(*_reasons(result, winner, baseline, finalists), *_speed_only(plan, winner), *_length(plan)),
         boot_s=boot_s,
         provenance=provenance(plan),
     )
@@ -82,6 +82,14 @@ def _speed_only(plan: Plan, winner: Entrant | None) -> list[str]:
     if not names:
         return []
     return [f"Speed only: {', '.join(names)} changes what the model computes, and quality was not measured."]
+
+
+def _length(plan: Plan) -> list[str]:
+    """The context that was measured is the workload's, which may be shorter than production's."""
+    length = plan.space.fixed.get("max-model-len")
+    if length is None:
+        return []
+    return [f"max-model-len is {length}, the workload's longest request: raise it if production sends longer ones."]
 
 
 def _verdict(winner: Entrant | None, baseline: Entrant | None) -> Verdict:

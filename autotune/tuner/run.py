@@ -4,9 +4,10 @@ from typing import Any
 
 from autotune.engine.gates import find_tenants, refuse_tenants
 from autotune.engine.reap import find_leftovers, reap
-from autotune.errors import StoreError
+from autotune.errors import StoreError, UsageError
 from autotune.export import shell, vllm
 from autotune.export.files import write_atomic
+from autotune.export.registry import register
 from autotune.host.detect import open_nvml
 from autotune.report.progress import RunProgress, run_progress
 from autotune.report.records import trial_records
@@ -46,6 +47,10 @@ def _tune(plan: Plan, store: Store, progress: RunProgress, stop: StopFlag) -> Re
     session.finished({"recommendation": recommendation.to_json()})
     write_result(plan, store, recommendation)
     progress.note(f"Wrote {plan.folder.best}: vllm.yaml, launch.sh, result.json.")
+    try:
+        register(recommendation)
+    except UsageError as error:
+        progress.note(f"Note: `autotune serve` will not know of this study: {error}")
     return recommendation
 
 

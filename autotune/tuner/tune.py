@@ -7,6 +7,7 @@ Everything is written down as it happens. Killed at any moment, the same command
 finished point: the search asks for the trial that was running once more, and a race keeps its whole rounds.
 """
 
+import math
 import time
 from collections.abc import Callable
 
@@ -90,14 +91,26 @@ class Tuner:
             self._session.spend(self._clock() - self._started)
 
     def _search(self) -> None:
-        while self._budget.allows_trial():
+        while self._room_for_a_trial():
             self._stop.check()
-            self._budget.race_visits = race_visits(finalists_for(self._budget))
             suggestion = self._searcher.ask(self._seat.movable)
             if suggestion is None:
                 self._progress.note("Nothing promising is left to try.")
                 return
             self._run_trial(suggestion)
+
+    def _room_for_a_trial(self) -> bool:
+        """Whether another trial and the race after it fit; says so where not even one does."""
+        budget = self._budget
+        budget.race_visits = race_visits(finalists_for(budget))
+        room = budget.allows_trial()
+        if not room and budget.trials_done == 1 and budget.seconds is not None:
+            needed_s = budget.spent_s + budget.boot_s + budget.point_s + budget.reserve_s
+            self._progress.note(
+                f"The budget leaves no room for a trial and its race: engines boot in {budget.boot_s:.0f} s here. "
+                f"Give --budget {math.ceil(needed_s / 60)}m or more; what was measured counts."
+            )
+        return room
 
     def _run_trial(self, suggestion: Suggestion) -> None:
         self._progress.now(f"trial {suggestion.trial}: {entrant(self._plan, suggestion.config).name}")
