@@ -237,7 +237,7 @@ class Chaos:
             tuner.kill()
         tuner.wait()
         self.leftovers |= self.processes()
-        self.left_ids |= {_engine_id(seen) for seen in self.leftovers}
+        self.left_ids |= {_engine_id(seen) for seen in self.processes(warm=False)}
         self.check_points(len(REPORTED.findall(output.read_text(errors="replace"))))
 
     def processes(self, *, warm: bool = True) -> set[Seen]:
@@ -264,7 +264,8 @@ class Chaos:
         return bool(ids - {""} - self.left_ids)
 
     def judge_leftovers(self, when: str) -> None:
-        """Count those that are still there."""
+        """Count those that are still there, and what they started meanwhile."""
+        self.leftovers |= {seen for seen in self.processes(warm=False) if _engine_id(seen) in self.left_ids - {""}}
         if not self.wait_gone(self.leftovers, 2.0):
             self.counts.orphans += sum(seen.alive for seen in self.leftovers)
             self.counts.notes.append(f"life {self.lives}: {self.describe(self.leftovers)} still there {when}")
