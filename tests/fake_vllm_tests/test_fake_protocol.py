@@ -106,7 +106,7 @@ def test_counters_agree_with_the_client(python: Path) -> None:
 
 
 def test_prefixes_are_cached_until_reset(python: Path) -> None:
-    with serve(python, "--block-size", "16") as server:
+    with serve(python, "--block-size", "16", "--enable-prompt-tokens-details") as server:
         body = {"prompt": list(range(64)), "max_tokens": 2}
         first, second = server.ask("/v1/completions", body)[1], server.ask("/v1/completions", body)[1]
         assert first["usage"]["prompt_tokens_details"] is None

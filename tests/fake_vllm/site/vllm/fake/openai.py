@@ -35,6 +35,7 @@ class Ask:
     logprobs: int | None
     prompt_logprobs: int | None
     token_ids: bool
+    details: bool
 
 
 def parse(body: dict[str, Any], chat: bool, settings: Settings) -> Ask:
@@ -62,6 +63,7 @@ def parse(body: dict[str, Any], chat: bool, settings: Settings) -> Ask:
         logprobs=logprobs,
         prompt_logprobs=body.get("prompt_logprobs"),
         token_ids=bool(body.get("return_token_ids")),
+        details=bool(settings.flags["enable-prompt-tokens-details"]),
     )
 
 
@@ -88,14 +90,9 @@ def _text(content: object) -> str:
     return str(content)
 
 
-def usage(prompt_tokens: int, made: int, cached: int) -> dict[str, Any]:
-    """The usage block."""
-    return {
-        "prompt_tokens": prompt_tokens,
-        "total_tokens": prompt_tokens + made,
-        "completion_tokens": made,
-        "prompt_tokens_details": {"cached_tokens": cached} if cached else None,
-    }
+def usage(prompt_tokens: int, made: int) -> dict[str, Any]:
+    """The usage block without details."""
+    return {"prompt_tokens": prompt_tokens, "total_tokens": prompt_tokens + made, "completion_tokens": made}
 
 
 class Shaper:
@@ -124,11 +121,12 @@ class Shaper:
         content = {"delta": {"content": text}} if self.ask.chat else {"text": text}
         extra = {"token_ids": tokens} if self.ask.token_ids else {}
         choice = {"index": 0, **content, "logprobs": self._logprobs(tokens), "finish_reason": reason, **extra}
-        return {**self.base, "choices": [{**choice, "stop_reason": None}]}
+        return {**self.base, "choices": [choice if self.ask.chat else {**choice, "stop_reason": None}]}
 
     def usage_chunk(self, made: int, cached: int) -> dict[str, Any]:
         """The last chunk, without choices."""
-        return {**self.base, "choices": [], "usage": usage(len(self.ask.prompt), made, cached)}
+        details = {"prompt_tokens_details": {"cached_tokens": cached}} if cached and self.ask.details else {}
+        return {**self.base, "choices": [], "usage": {**usage(len(self.ask.prompt), made), **details}}
 
     def whole(self, tokens: list[int], reason: str, cached: int) -> dict[str, Any]:
         """The answer in one piece."""
@@ -143,11 +141,13 @@ class Shaper:
             "finish_reason": reason,
             "stop_reason": None,
         }
+        details = {"cached_tokens": cached} if cached and self.ask.details else None
+        used = {**usage(len(self.ask.prompt), len(tokens)), "prompt_tokens_details": details}
         prompt = self._prompt_logprobs()
         place: dict[str, Any] = {"prompt_logprobs": prompt}
         choice |= {} if self.ask.chat else place
         top = place if self.ask.chat else {}
-        return {**self.base, "choices": [choice], "usage": usage(len(self.ask.prompt), len(tokens), cached), **top}
+        return {**self.base, "choices": [choice], "usage": used, **top}
 
     def _logprobs(self, tokens: list[int]) -> dict[str, Any] | None:
         count = self.ask.logprobs
