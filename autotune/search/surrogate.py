@@ -67,7 +67,7 @@ class Tuning:
     cost_power: float = 1.0
     live_per_boot: int = 4
     live_worth: float = 0.25
-    draws: int = 300
+    draws: int = 100
 
 
 DEFAULT = Tuning()
