@@ -1,0 +1,68 @@
+"""Bad input to ``autotune run``: exit code 2 and one or two lines that name the value, before anything starts."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fake_vllm import make_fake_python
+
+from autotune.cli.main import run_command
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_fake_python(tmp_path_factory.mktemp("vllm") / "venv")
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong-key.yaml").write_text("parameters:\n  max-num-seqs: {values: [1], scoop: live}\n")
+    (tmp_path / "wrong-flag.yaml").write_text("parameters:\n  max-num-seqz: [1, 2]\n")
+    (tmp_path / "wrong-type.yaml").write_text("parameters:\n  max-num-seqs: {values: [1, 2], ordered: 7}\n")
+    (tmp_path / "empty-range.yaml").write_text("parameters:\n  max-num-seqs: {values: []}\n")
+    (tmp_path / "text.db").write_text("no database at all, only words, and enough of them " * 30)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["/no/such/model"], "/no/such/model"),
+        (["--space", "wrong-key.yaml"], "wrong-key.yaml:2"),
+        (["--space", "wrong-flag.yaml"], "max-num-seqz"),
+        (["--space", "wrong-type.yaml"], "found 7"),
+        (["--space", "empty-range.yaml"], "empty-range.yaml:2"),
+        (["--space", "absent.yaml"], "absent.yaml"),
+        (["--workload", "nonsense"], "nonsense"),
+        (["--budget", "0"], "--budget '0'"),
+        (["--budget", "soon"], "soon"),
+        (["--trials", "many"], "--trials"),
+        (["--gpu", "77"], "--gpu 77"),
+        (["--storage", "sqlite:////proc/none/x.db"], "/proc/none/x.db"),
+        (["--storage", "sqlite:///text.db"], "text.db"),
+        (["--storage", "nonsense"], "nonsense"),
+        (["--out", "/proc/none/out"], "/proc/none/out"),
+        (["--vllm-python", "/no/python"], "/no/python"),
+        (["--vllm-arg", "dtype=half"], "dtype=half"),
+        (["--vllm-arg=--no-such-flag=1"], "no-such-flag"),
+        (["--objective", "pareto"], "does not work yet"),
+        (["model-a", "--model", "model-b"], "model-b"),
+        (["--unknown-option"], "--unknown-option"),
+    ],
+)
+def test_bad_input_is_named_in_two_lines(
+    words: list[str], told: str, python: Path, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vllm = [] if "--vllm-python" in words else ["--vllm-python", str(python)]
+    assert run_command(["run", "--trials", "1", "--gpu", "cpu", *vllm, *words]) == 2
+    message = capsys.readouterr().err
+    assert told in message and len(message.strip().splitlines()) <= 2 and "Traceback" not in message
+    assert not list(own_folder.glob("**/logs/*.log"))
+
+
+def test_a_python_without_vllm_is_told_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    assert run_command(["run", "--gpu", "cpu", "--vllm-python", str(tmp_path / "bare/bin/python")]) == 2
+    assert "no vLLM" in capsys.readouterr().err
