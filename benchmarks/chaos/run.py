@@ -17,6 +17,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 from chaos_monkey import Chaos, study_command  # noqa: E402
 from fake_vllm import make_fake_python  # noqa: E402
 
+from autotune.engine.install import resolve_install  # noqa: E402
+
 
 def main() -> None:
     """Parse, run, print, and fail where anything went wrong."""
@@ -32,7 +34,8 @@ def main() -> None:
         command = study_command(folder, python.absolute(), f"chaos-{os.getpid()}")
         began = time.monotonic()
         counts = Chaos(folder, command, longest_s=args.longest, seed=args.seed).run(args.cycles)
-        print(f"vLLM                {args.vllm_python or 'stand-in'}")
+        kind = "" if args.vllm_python else " (stand-in)"
+        print(f"vLLM                {resolve_install(python).version}{kind}, seed {args.seed}")
         print(counts)
         print(f"seconds             {time.monotonic() - began:.0f}")
     sys.exit(0 if counts.clean else 1)
