@@ -1,6 +1,7 @@
 """Trouble under load and at the end, each as real vLLM shows it or as a broken server would."""
 
 import http.client
+import math
 import os
 import signal
 import subprocess
@@ -234,6 +235,25 @@ def test_garbage_is_fast_and_wrong(python: Path) -> None:
             answers.append(server.ask("/v1/completions", body)[1]["choices"][0])
     assert answers[0]["text"] == answers[1]["text"] != answers[2]["text"]
     assert answers[0]["prompt_logprobs"] != answers[2]["prompt_logprobs"]
+
+
+def perplexity(choice: dict, prompt: list[int]) -> float:
+    scores = [
+        entry[str(token)]["logprob"] for token, entry in zip(prompt[1:], choice["prompt_logprobs"][1:], strict=True)
+    ]
+    return math.exp(-sum(scores) / len(scores))
+
+
+def test_text_is_likely_unless_the_model_is_broken(python: Path) -> None:
+    text = "It was a bright cold day in a place that nobody had named, and all the clocks agreed. " * 3
+    found = []
+    for behaviour in ({}, {"precision_noise": 0.1}, {"garbage": True}):
+        with behaving(python, **behaviour) as server:
+            prompt = server.ask("/tokenize", {"prompt": text})[1]["tokens"]
+            body = {"prompt": prompt, "max_tokens": 1, "prompt_logprobs": 20}
+            found.append(perplexity(server.ask("/v1/completions", body)[1]["choices"][0], prompt))
+    assert found[0] < 20 and found[1] == pytest.approx(found[0], rel=0.1)
+    assert found[2] > 1000
 
 
 def test_precision_noise_bends_probabilities_a_little(python: Path) -> None:

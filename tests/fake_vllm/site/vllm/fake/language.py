@@ -2,7 +2,8 @@
 
 Token ``n`` is the word ``wn``. Other words get the number that their hash falls on, so that any text has tokens.
 The model gives 20 likely next words with probabilities; ``noise`` bends them a little, as a lower precision does;
-``garbage`` replaces them by others, as a broken kernel does.
+``garbage`` replaces them by others, as a broken kernel does. A text that it reads is likely to it, as if it had learnt
+it: its next word is always among the likely ones, unless the model is garbage.
 """
 
 import hashlib
@@ -53,6 +54,14 @@ class Model:
         logits = [-0.4 * rank + draw.random() + self.noise * bend.gauss(0, 1) for rank in range(len(tokens))]
         total = math.log(sum(math.exp(x) for x in logits)) - math.log(1 - REST)
         return sorted(((t, x - total) for t, x in zip(tokens, logits, strict=True)), key=lambda pair: -pair[1])
+
+    def reading(self, last: int, token: int) -> list[tuple[int, float]]:
+        """The likely next tokens where a text goes on with ``token``."""
+        likely = list(self.likely(last))
+        if not self.garbage and token not in dict(likely):
+            rank = hash((last, token)) % 5
+            likely[rank] = (token, likely[rank][1])
+        return likely
 
     def greedy(self, last: int) -> int:
         """The likeliest next token."""

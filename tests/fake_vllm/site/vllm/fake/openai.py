@@ -174,8 +174,9 @@ class Shaper:
             return None
         out: list[dict[str, Any] | None] = [None]
         for last, token in zip(self.ask.prompt, self.ask.prompt[1:], strict=False):
-            top = {t: (p, rank) for rank, (t, p) in enumerate(self.model.likely(last)[:count], 1)}
-            top.setdefault(token, self.model.logprob(last, token))
+            ranked = {t: (p, rank) for rank, (t, p) in enumerate(self.model.reading(last, token), 1)}
+            top = {t: pair for t, pair in ranked.items() if pair[1] <= count}
+            top.setdefault(token, ranked.get(token) or self.model.logprob(last, token))
             out.append({str(t): {"logprob": p, "rank": r, "decoded_token": decode([t])} for t, (p, r) in top.items()})
         return out
 
