@@ -153,7 +153,7 @@ def merged(results: Sequence[ClientResult]) -> ClientResult:
     return ClientResult(
         log=RequestLog.merged([result.log for result in results]),
         gaps=GapHistogram.merged([result.gaps for result in results]),
-        samples=[total([_sample_at(result.samples, at) for result in results], float(at)) for at in grid],
+        samples=[total([_sample_at(result.samples, at) for result in results], at) for at in grid.tolist()],
         failure_samples=failures,
         started=min(result.started for result in results),
         exhausted=all(result.exhausted for result in results),

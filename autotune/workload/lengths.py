@@ -88,7 +88,8 @@ def _lognormal(lengths: Lengths, unit: Unit) -> Unit:
 
 def _empirical(lengths: Lengths, unit: Unit) -> Unit:
     values = np.asarray(lengths.values, dtype=np.float64)
-    return values[np.minimum((unit * len(values)).astype(np.int64), len(values) - 1)]
+    drawn: Unit = values[np.minimum((unit * len(values)).astype(np.int64), len(values) - 1)]
+    return drawn
 
 
 _QUANTILES: dict[Distribution, Callable[[Lengths, Unit], Unit]] = {
