@@ -76,7 +76,7 @@ class Finals:
                 point = self._trials.point(running, SEED_BASE + visit.round, f"race-{visit.round}", race=True)
                 boot_s = running.boot_s
         except (BootFailed, EngineFailed) as error:
-            outcome = self._judge.outcome(error.failure, 0.0)
+            outcome = self._judge.outcome(error.failure, 0.0, entrant.config.key())
             if outcome.status == "infeasible":
                 race.drop(visit.runner, outcome.reason)
             self._show(visit, entrant, None, None, outcome.reason)

@@ -71,10 +71,10 @@ class TrialRunner:
             self._judge.success()
             points = [self._trial_point(running, suggestion.live) for _ in range(BASELINE_BLOCKS if baseline else 1)]
         except BootFailed as error:
-            return self._judge.outcome(error.failure, self._clock() - started), error.boot_s
+            return self._judge.outcome(error.failure, self._clock() - started, suggestion.config.key()), error.boot_s
         except EngineFailed as error:
             self._seat.leave()
-            return self._judge.outcome(error.failure, self._clock() - started), None
+            return self._judge.outcome(error.failure, self._clock() - started, suggestion.config.key()), None
         except LiveUnavailable as error:
             self._seat.leave()
             return Outcome("not_measured", cost_s=self._clock() - started, reason=str(error)), None
