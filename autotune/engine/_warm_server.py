@@ -98,14 +98,17 @@ class Server:
 
     def serve(self) -> list[str] | None:
         """The arguments to run vLLM with, in an engine; None in the server itself, when it shall end."""
-        with self._channel.makefile("rb") as requests:
-            for line in requests:
-                request = json.loads(line)
-                if request["op"] != "start":
-                    self.tell(self._look_after(request))
-                elif self._start(request):
-                    arguments: list[str] = request["argv"]
-                    return arguments
+        try:
+            with self._channel.makefile("rb") as requests:
+                for line in requests:
+                    request = json.loads(line)
+                    if request["op"] != "start":
+                        self.tell(self._look_after(request))
+                    elif self._start(request):
+                        arguments: list[str] = request["argv"]
+                        return arguments
+        except ConnectionError:  # the tuner died before it could read an answer
+            pass
         self._end_all()
         return None
 
