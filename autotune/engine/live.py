@@ -27,6 +27,7 @@ SCHEDULER = f"{MODULE}.live_scheduler"
 DIR_VARIABLE = "AUTOTUNE_LIVE_DIR"
 INSIDE = Path(__file__).parent / "inside"
 ANSWER_S = 20.0
+POLL_S = 0.1
 
 
 class LiveUnavailable(AutotuneError):
@@ -71,17 +72,13 @@ def blames_live_limits(log_path: Path) -> bool:
     )
 
 
-def set_limits(engine: Engine, limits: LiveLimits) -> LiveLimits:
+def set_limits(engine: Engine, limits: LiveLimits, *, wait_s: float = 0.0) -> LiveLimits:
     """Move the limits of an idle engine and return those that it runs under now, read back from it.
 
-    Raises ``LiveUnavailable`` where requests are running or the engine does not answer.
+    Requests that a load left behind get ``wait_s`` seconds to end. Raises ``LiveUnavailable`` where requests are
+    still running or the engine does not answer.
     """
-    try:
-        pending = engine.metrics().pending
-    except ProbeError as error:
-        raise LiveUnavailable(f"the engine does not answer: {error}") from error
-    if pending:
-        raise LiveUnavailable("requests are running; limits change only while none does")
+    _await_idle(engine, wait_s)
     asked = Path(dict(engine.spec.launch().env)[DIR_VARIABLE]) / f"{engine.engine_id}.json"
     serial = time.time_ns()
     _write(asked, {**asdict(limits), "serial": serial})
@@ -90,6 +87,20 @@ def set_limits(engine: Engine, limits: LiveLimits) -> LiveLimits:
     except ProbeError as error:
         raise LiveUnavailable(f"the engine does not answer: {error}") from error
     return _read(asked.with_suffix(".applied"), serial)
+
+
+def _await_idle(engine: Engine, wait_s: float) -> None:
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            pending = engine.metrics().pending
+        except ProbeError as error:
+            raise LiveUnavailable(f"the engine does not answer: {error}") from error
+        if not pending:
+            return
+        if time.monotonic() >= deadline:
+            raise LiveUnavailable("requests are running; limits change only while none does")
+        time.sleep(POLL_S)
 
 
 def _write(path: Path, content: dict[str, int | None]) -> None:

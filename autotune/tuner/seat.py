@@ -11,6 +11,9 @@ from autotune.space.config import LaunchConfig
 from autotune.tuner.engines import Engines, Running
 
 
+IDLE_S = 15.0
+
+
 class Seat:
     """Holds at most one engine."""
 
@@ -36,7 +39,7 @@ class Seat:
             )
         if suggestion.live:
             limits = LiveLimits(suggestion.live.get("max-num-seqs"), suggestion.live.get("max-num-batched-tokens"))
-            set_limits(self._running.engine, limits)
+            set_limits(self._running.engine, limits, wait_s=IDLE_S)
         return self._running
 
     def leave(self) -> None:
