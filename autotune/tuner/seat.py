@@ -10,7 +10,6 @@ from autotune.search.types import Suggestion
 from autotune.space.config import LaunchConfig
 from autotune.tuner.engines import Engines, Running
 
-
 IDLE_S = 15.0
 
 

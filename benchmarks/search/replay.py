@@ -1,6 +1,6 @@
 """Runs arms on surfaces with a simulated clock and reports how soon each comes near the best.
 
-    python benchmarks/search/replay.py --seeds 200 --out results.jsonl     # play (appends arm by arm)
+    python benchmarks/search/replay.py --seeds 200 --out results.jsonl     # play (appends run by run)
     python benchmarks/search/replay.py --report results.jsonl              # tables only
 
 A run ends when its exported choice is truly within 2 % of the best feasible configuration, or at its arm's limit of
@@ -11,8 +11,9 @@ the same machine noise for every arm. A target that was not reached counts as in
 import argparse
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,7 @@ from simulate import Clock, Machine, SyntheticMachine
 from surface import NOTHING_MATTERS, SCENARIOS, build
 from table import MeasuredTable, read
 
-LIMITS = {"ours": 40.0, "GP": 40.0, "TPE": 90.0, "planner + TPE": 90.0}
+LIMITS = {"ours": 30.0, "GP": 30.0, "TPE": 60.0, "planner + TPE": 60.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +89,14 @@ def _job(job: tuple[str, str, int, float]) -> Run:
 
 def run_all(
     scenarios: Sequence[str], arms: Sequence[str], seeds: range, minutes: float | None, workers: int
-) -> list[Run]:
-    """All combinations, spread over processes."""
-    jobs = [(s, a, k, minutes or _limit(a)) for s in scenarios for a in arms for k in seeds]
+) -> Iterator[Run]:
+    """All combinations, spread over processes, seed by seed: stopped early, what is done is still paired."""
+    jobs = [(s, a, k, minutes or _limit(a)) for k in seeds for a in arms for s in scenarios]
     if workers == 1:
-        return [_job(j) for j in jobs]
+        yield from map(_job, jobs)
+        return
     with ProcessPoolExecutor(workers) as pool:
-        return list(pool.map(_job, jobs, chunksize=4))
+        yield from pool.map(_job, jobs, chunksize=3)
 
 
 def table(runs: Sequence[Run]) -> str:
@@ -167,14 +169,14 @@ def main() -> None:
 
 
 def _play(options: argparse.Namespace) -> list[Run]:
-    runs: list[Run] = []
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    for arm in options.arms:
-        some = run_all(options.scenarios, [arm], seeds, options.minutes, options.workers)
-        runs += some
-        if options.out:
-            with open(options.out, "a", encoding="utf-8") as file:
-                file.writelines(json.dumps(asdict(r)) + "\n" for r in some)
+    runs: list[Run] = []
+    with open(options.out, "a", encoding="utf-8") if options.out else nullcontext() as file:
+        for run in run_all(options.scenarios, options.arms, seeds, options.minutes, options.workers):
+            runs.append(run)
+            if file:
+                file.write(json.dumps(asdict(run)) + "\n")
+                file.flush()
     return runs
 
 
