@@ -330,12 +330,13 @@ def make_sampler(
 def _change_cost(axis: Axis, tuning: Tuning) -> float:
     """What leaving vLLM's default is expected to cost (log).
 
-    A switch that its developers left on is mostly right; a number depends on the load; a lower precision is
-    there to be faster.
+    A switch that its developers left on is mostly right; a number, or a choice between several, depends on the
+    load; a lower precision is there to be faster.
     """
     if axis.parameter.scope == "live" or axis.parameter.precision:
         return 0.0
-    return tuning.change_cost if axis.parameter.ordered else tuning.switch_cost
+    toggle = all(v is None or isinstance(v, bool) for v in axis.values)
+    return tuning.switch_cost if toggle else tuning.change_cost
 
 
 def _live_streak(history: Sequence[Observation]) -> int:

@@ -24,6 +24,7 @@ from simulate import Clock, Machine, SyntheticMachine
 from surface import NOTHING_MATTERS, SCENARIOS, build
 from table import MeasuredTable, read
 
+MARKS = (10, 20, 30)
 LIMITS = {"ours": 30.0, "GP": 30.0, "TPE": 60.0, "planner + TPE": 60.0}
 
 
@@ -42,6 +43,7 @@ class Run:
     crashes: int
     minutes: float
     share: float
+    shares: tuple[float, ...] = ()
 
 
 @cache
@@ -63,18 +65,29 @@ def replay(name: str, arm_name: str, seed: int, minutes: float) -> Run:
     arm = ARMS[arm_name](truth, seed)
     clock = Clock(machine_of(truth), np.random.default_rng((seed, 7)))
     reached: dict[float, tuple[float, int]] = {}
-    share = 0.0
+    share, shares = 0.0, [0.0] * len(MARKS)
     while clock.seconds < 60 * minutes and (suggestion := arm.ask(clock.running)) is not None:
         arm.tell(suggestion, clock.run(suggestion))
         share = truth.share(arm.incumbent())
+        shares = [share if clock.seconds <= 60 * mark else kept for mark, kept in zip(MARKS, shares, strict=True)]
         for target in (0.95, 0.98):
             if share >= target and target not in reached:
                 reached[target] = (clock.seconds / 60, clock.boots)
         if 0.98 in reached:
+            shares = [share if clock.seconds <= 60 * mark else kept for mark, kept in zip(MARKS, shares, strict=True)]
             break
     five, two = reached.get(0.95, (None, None)), reached.get(0.98, (None, None))
     return Run(
-        name, arm_name, seed, *five, *two, clock.trials, clock.crashes, round(clock.seconds / 60, 3), round(share, 4)
+        name,
+        arm_name,
+        seed,
+        *five,
+        *two,
+        clock.trials,
+        clock.crashes,
+        round(clock.seconds / 60, 3),
+        round(share, 4),
+        tuple(round(x, 4) for x in shares),
     )
 
 
@@ -120,9 +133,9 @@ def table(runs: Sequence[Run]) -> str:
 
 def _row(arm: str, runs: Sequence[Run]) -> str:
     crashed = sum(r.crashes for r in runs) / max(sum(r.trials for r in runs), 1)
-    reached = np.mean([r.minutes_2 is not None for r in runs])
+    share = " / ".join(f"{np.median(column):.3f}" for column in zip(*(r.shares for r in runs), strict=True))
     cells = [_quartiles([getattr(r, f) for r in runs]) for f in ("minutes_5", "boots_5", "minutes_2", "boots_2")]
-    return f"| {arm} | {len(runs)} | {' | '.join(cells)} | {100 * reached:.0f} % | {100 * crashed:.1f} % |"
+    return f"| {arm} | {len(runs)} | {share} | {' | '.join(cells)} | {100 * crashed:.1f} % |"
 
 
 def paired(runs: Sequence[Run], left: str = "ours", right: str = "planner + random") -> str:

@@ -289,6 +289,7 @@ A100 = {"bandwidth": 2039.0, "tflops": 312.0, "hbm": 40.0, "fp8_compute": 0.8}
 L40S = {"bandwidth": 864.0, "tflops": 362.0, "hbm": 48.0, "fp8_compute": 1.6}
 RTX = {"bandwidth": 1008.0, "tflops": 165.0, "hbm": 24.0, "fp8_compute": 1.6}
 SMALL = {"default_tokens": 2048, "default_seqs": 256}
+QWEN32 = {"params_b": 32.8, "layers": 64, "kv_heads": 8, "head_dim": 128}
 LLAMA8 = {"params_b": 8.0, "layers": 32, "kv_heads": 8, "head_dim": 128}
 
 FEW = ("max-num-seqs", "max-num-batched-tokens", "quantization", "kv-cache-dtype", "enforce-eager")
@@ -299,23 +300,26 @@ SCENARIOS = (
     Scenario("h200-14b-itl", 2, **H200, **_qwen14(itl_p99_ms=120.0)),
     Scenario("a100-14b", 3, **A100, **_qwen14(isl=1024), **SMALL, alpha=0.75, beta=0.55),
     Scenario("rtx-8b-ttft", 4, **RTX, **_qwen14(**LLAMA8, concurrency=64, ttft_p95_ms=2500.0), **SMALL, eager_ms=22.0),
-    Scenario("h100-14b-long", 11, **H100, **_qwen14(isl=4000, osl=400, concurrency=128), held_out=True, beta=0.42),
-    Scenario(
-        "l40s-14b-itl", 12, **L40S, **_qwen14(concurrency=96, itl_p99_ms=260.0), **SMALL, held_out=True, alpha=0.8
-    ),
-    Scenario(
-        "rtx-8b", 13, **RTX, **_qwen14(**LLAMA8, isl=300, osl=600), **SMALL, held_out=True, bump=0.01, interaction=0.02
-    ),
+    Scenario("h100-14b-long", 11, **H100, **_qwen14(isl=4000, osl=400, concurrency=128), beta=0.42),
+    Scenario("l40s-14b-itl", 12, **L40S, **_qwen14(concurrency=96, itl_p99_ms=260.0), **SMALL, alpha=0.8),
+    Scenario("rtx-8b", 13, **RTX, **_qwen14(**LLAMA8, isl=300, osl=600), **SMALL, bump=0.01, interaction=0.02),
     Scenario(
         "a100-8b-bumpy",
         14,
         **A100,
         **_qwen14(**LLAMA8),
         **SMALL,
-        held_out=True,
         bump=0.012,
         interaction=0.03,
         t0_ms=8.0,
+    ),
+    Scenario("h100-8b-itl", 31, **H100, **_qwen14(**LLAMA8, concurrency=192, itl_p99_ms=60.0), held_out=True),
+    Scenario("a100-8b", 32, **A100, **_qwen14(**LLAMA8, isl=2000, osl=200, concurrency=128), **SMALL, held_out=True),
+    Scenario(
+        "h200-32b", 33, **H200, **_qwen14(**QWEN32, isl=1024, osl=512), held_out=True, bump=0.01, interaction=0.02
+    ),
+    Scenario(
+        "l40s-8b-ttft", 34, **L40S, **_qwen14(**LLAMA8, concurrency=64, ttft_p95_ms=2000.0), **SMALL, held_out=True
     ),
 )
 # An A/A study: every configuration is equally fast, so "keep the default" is the only right answer.
