@@ -38,8 +38,8 @@ VICTIMS = ("tuner", "tuner", "api server", "engine core", "warm server")
 REPORTED = re.compile(r"^\[[^\]]*\]\s+(?:trial|race) \d+ .*tok/s", re.MULTILINE)
 GONE_LIMIT_S, ENGINE_LIMIT_S = 30.0, 180.0
 # So many lives end just after a point was stored, the moment at which most could be lost; it is waited for this many
-# times the longest other life.
-POINT_SHARE, POINT_LIMIT = 0.4, 2.5
+# times the longest other life, but at least so many seconds.
+POINT_SHARE, POINT_LIMIT, POINT_LEAST_S = 0.4, 2.5, 30.0
 Point = tuple[int, float, str, str]
 SPACE = """
 schema: 1
@@ -143,7 +143,8 @@ class Chaos:
         victim = self.random.choice(VICTIMS)
         if self.random.random() < POINT_SHARE:
             stored = len(self.stored_points())
-            self.live(tuner, output, POINT_LIMIT * self.longest_s, until=lambda: len(self.stored_points()) > stored)
+            limit_s = max(POINT_LEAST_S, POINT_LIMIT * self.longest_s)
+            self.live(tuner, output, limit_s, until=lambda: len(self.stored_points()) > stored)
             self.live(tuner, output, self.random.uniform(0.0, 0.3))
         else:
             self.live(tuner, output, self.random.uniform(0.2, self.longest_s))
