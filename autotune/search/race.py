@@ -58,13 +58,15 @@ class Standing:
 @dataclass(frozen=True, slots=True)
 class RaceResult:
     """``adopt``: ``winner`` beats the default. ``tie``: within the noise, keep the default. ``hold``: nothing
-    is better than the default. ``dropped`` maps a runner to the reason why it left the race."""
+    is better than the default. ``dropped`` maps a runner to the reason why it left the race. ``half_width`` is
+    half of the interval of a difference of two runners, in logarithms."""
 
     verdict: Verdict
     winner: str | None
     standings: tuple[Standing, ...]
     dropped: Mapping[str, str] = field(default_factory=dict)
     rounds: int = 0
+    half_width: float = 0.0
 
 
 class Race:
@@ -101,6 +103,8 @@ class Race:
 
     def next(self) -> Visit | None:
         """The next visit, or None when the race is decided."""
+        if self._baseline_lost:
+            return None
         for number in range(self._max_rounds):
             waiting = [r for r in self._order(number) if (r, number) not in self._logs]
             if waiting:
@@ -114,20 +118,29 @@ class Race:
         self._logs[visit.runner, visit.round] = math.log(value)
 
     def drop(self, runner: str, reason: str) -> None:
-        """A runner that did not boot or missed an SLO is out, whatever its numbers; also the baseline."""
+        """A runner that did not boot or missed an SLO is out, whatever its numbers.
+
+        Without its baseline a race that had one has nothing to prove a gain against: it ends without a winner.
+        """
         self._dropped[runner] = reason
 
     def result(self) -> RaceResult:
         """The verdict on what was recorded so far; only whole rounds count."""
         rounds = self._whole_rounds()
         standings = sorted(self._standings(rounds), key=lambda s: -s.low)
-        winner = self._winner(standings) if rounds >= self._min_rounds else None
+        provable = rounds >= self._min_rounds and not self._baseline_lost
+        winner = self._winner(standings) if provable else None
         if winner is not None:
             verdict: Verdict = "adopt"
         else:
             ahead = any(s.high > self._worth for s in standings if s.runner != self._baseline_key())
             verdict = "tie" if ahead else "hold"
-        return RaceResult(verdict, winner, tuple(standings), dict(self._dropped), rounds)
+        half = self._half_width(rounds) if rounds else 0.0
+        return RaceResult(verdict, winner, tuple(standings), dict(self._dropped), rounds, half)
+
+    @property
+    def _baseline_lost(self) -> bool:
+        return self._baseline is not None and self._baseline.key in self._dropped
 
     def _baseline_key(self) -> str | None:
         alive = self._baseline is not None and self._baseline.key not in self._dropped

@@ -5,7 +5,9 @@ fresh prompts, the same for all runners of the round. Visits of an interrupted r
 same runners race on; a round that was left half done is run anew, for its pairs would not be pairs.
 """
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.engine.types import BootFailed
@@ -20,7 +22,9 @@ from autotune.tuner.judge import Judge
 from autotune.tuner.trials import EngineFailed, TrialRunner
 
 SEED_BASE = 1_000_000_000
+MOST_RACES = 100_000_000
 MAX_ROUNDS = 4
+MOST_TRIES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,29 +68,33 @@ class Finals:
             noise=noise,
             max_rounds=MAX_ROUNDS,
         )
-        _replay(race, entrants, earlier)
+        first_seed = _first_seed(entrants)
+        if _replay(race, entrants, earlier, first_seed):
+            self._judge.success()
+        failed: Counter[Visit] = Counter()
         while (visit := race.next()) is not None and self._budget.allows_visit():
-            self._visit(race, visit, entrants[visit.runner])
+            value, reason, final = self._visit(visit, entrants[visit.runner], first_seed + visit.round)
+            if value is not None:
+                race.record(visit, value)
+                continue
+            failed[visit] += 1
+            if final or failed[visit] >= MOST_TRIES:
+                race.drop(visit.runner, f"not measured in the race: {reason}")
         return race.result()
 
-    def _visit(self, race: Race, visit: Visit, entrant: Entrant) -> None:
-        """One engine, one point. What fails for the configuration's sake leaves the race."""
+    def _visit(self, visit: Visit, entrant: Entrant, seed: int) -> tuple[float | None, str, bool]:
+        """One engine, one point: its value, else the reason, and whether that is the configuration's fault."""
         try:
             with self._engines.boot(entrant.config, role=FINAL) as running:
-                point = self._trials.point(running, SEED_BASE + visit.round, f"race-{visit.round}", race=True)
+                point = self._trials.point(running, seed, f"race-{seed}", race=True)
                 boot_s = running.boot_s
         except (BootFailed, EngineFailed) as error:
             outcome = self._judge.outcome(error.failure, 0.0, entrant.config.key())
-            if outcome.status == "infeasible":
-                race.drop(visit.runner, outcome.reason)
             self._show(visit, entrant, None, None, outcome.reason)
-            return
+            return None, outcome.reason, outcome.status == "infeasible"
         self._judge.success()
         self._show(visit, entrant, point.value, boot_s, point.problem)
-        if point.value is None:
-            race.drop(visit.runner, f"not measured in the race: {point.problem}")
-        else:
-            race.record(visit, point.value)
+        return point.value, point.problem, False
 
     def _show(self, visit: Visit, entrant: Entrant, value: float | None, boot_s: float | None, reason: str) -> None:
         line = TrialLine(
@@ -107,16 +115,23 @@ def _runner(entrant: Entrant) -> Runner:
     return Runner(entrant.config.key(), entrant.changes)
 
 
-def _replay(race: Race, entrants: dict[str, Entrant], earlier: Sequence[BootRow]) -> None:
-    """Give the race the whole rounds that an interrupted race of the same runners left."""
+def _first_seed(entrants: Mapping[str, Entrant]) -> int:
+    """The prompt seed of a race's first round: other runners, other seeds."""
+    digest = hashlib.sha256(" ".join(sorted(entrants)).encode()).hexdigest()
+    return SEED_BASE + int(digest, 16) % MOST_RACES * MAX_ROUNDS
+
+
+def _replay(race: Race, entrants: Mapping[str, Entrant], earlier: Sequence[BootRow], first_seed: int) -> int:
+    """Give the race the whole rounds that an interrupted race of the same runners left; how many there were."""
     done = {
-        (boot.config_key, point.prompt_seed - SEED_BASE): point.value
+        (boot.config_key, point.prompt_seed - first_seed): point.value
         for boot in earlier
         for point in boot.points
-        if boot.role == FINAL and point.value is not None
+        if boot.role == FINAL and boot.failure is None and point.value is not None
     }
     number = 0
-    while all((key, number) in done for key in entrants):
+    while number < MAX_ROUNDS and all((key, number) in done for key in entrants):
         for key in entrants:
             race.record(Visit(key, number), done[key, number])
         number += 1
+    return number

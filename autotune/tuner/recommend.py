@@ -31,7 +31,7 @@ def recommend(
     standing = {s.runner: s for s in result.standings}
     base = standing.get(baseline.config.key()) if baseline else None
     best = standing.get(winner.config.key()) if winner else None
-    own = _own_half_width(result)
+    own = result.half_width / math.sqrt(2)
     return Recommendation(
         verdict=_verdict(winner, baseline),
         config=_only_changes(plan, winner.config) if winner else LaunchConfig(),
@@ -113,18 +113,13 @@ def _measured(outcome: Outcome | None) -> Interval | None:
     return Interval(outcome.value, outcome.value - half, outcome.value + half)
 
 
-def _own_half_width(result: RaceResult) -> float:
-    """Half-width of one runner's mean in logarithms: the race states that of a difference of two."""
-    widths = [math.log1p(s.high) - math.log1p(s.low) for s in result.standings]
-    return max(widths, default=0.0) / 2 / math.sqrt(2)
-
-
 def _reasons(
     result: RaceResult, winner: Entrant | None, baseline: Entrant | None, finalists: list[Entrant]
 ) -> list[str]:
     reasons = []
     if winner is not None:
-        reasons.append(f"{winner.name} won over the default in {result.rounds} interleaved rounds on fresh engines.")
+        rival = "the default" if baseline else "the other finalists"
+        reasons.append(f"{winner.name} won over {rival} in {result.rounds} interleaved rounds on fresh engines.")
     elif not finalists:
         reasons.append("No configuration did better than the default in the search, so nothing was raced.")
     elif result.rounds == 0:
@@ -132,7 +127,7 @@ def _reasons(
     else:
         reasons.append(f"After {result.rounds} interleaved rounds no finalist is proven better than the default.")
     if baseline is None:
-        reasons.append("vLLM's defaults could not be measured here, so there is no gain over them to state.")
+        reasons.append("vLLM's defaults do not start here, so there is no gain over them to state.")
     names = {f.config.key(): f.name for f in finalists}
     reasons += [f"{names.get(key, 'the default')} left the race: {why}" for key, why in result.dropped.items()]
     return reasons

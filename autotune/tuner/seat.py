@@ -3,9 +3,10 @@
 A trial that only lowers limits is measured on the engine that is there; any other trial takes its place.
 """
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 
-from autotune.engine.live import LiveLimits, set_limits
+from autotune.engine.live import LiveLimits, LiveUnavailable, set_limits
 from autotune.search.types import Suggestion
 from autotune.space.config import LaunchConfig
 from autotune.tuner.engines import Engines, Running
@@ -37,11 +38,20 @@ class Seat:
                 self._engines.boot(suggestion.config, role=role, trial=suggestion.trial)
             )
         if suggestion.live:
-            limits = LiveLimits(suggestion.live.get("max-num-seqs"), suggestion.live.get("max-num-batched-tokens"))
-            set_limits(self._running.engine, limits, wait_s=IDLE_S)
+            _lower(self._running, suggestion.live)
         return self._running
 
     def leave(self) -> None:
         """Stop the engine, if there is one."""
         self._running = None
         self._stack.close()
+
+
+def _lower(running: Running, live: Mapping[str, int]) -> None:
+    """Set the limits and see that the engine took them as they are. Raises ``LiveUnavailable``."""
+    if not running.live:
+        raise LiveUnavailable("this engine's limits cannot be moved")
+    asked = LiveLimits(live.get("max-num-seqs"), live.get("max-num-batched-tokens"))
+    applied = set_limits(running.engine, asked, wait_s=IDLE_S)
+    if (asked.seqs or applied.seqs, asked.tokens or applied.tokens) != (applied.seqs, applied.tokens):
+        raise LiveUnavailable(f"the engine runs under {applied}, asked was {asked}")

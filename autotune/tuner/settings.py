@@ -21,6 +21,8 @@ SAMPLERS = ("auto", "tpe", "random")
 SETTINGS_FILE = Path("autotune.yaml")
 DEFAULT_BUDGET = "30m"
 SHORTEST_WINDOW_S = 1.0
+MOST_COUNT = 65_536
+MOST_SEED = 9_999
 
 _DURATION = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?")
 
@@ -95,7 +97,7 @@ def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> Ru
         storage=values.get("storage"),
         study=_study_name(values.get("study")),
         out=_path(values.get("out")),
-        seed=int(values.get("seed", 0)),
+        seed=_seed(values.get("seed", 0)),
         sampler=_one_of("sampler", values.get("sampler", "auto"), SAMPLERS),
         vllm_python=_path(values.get("vllm_python")),
         vllm_args=tuple(values.get("vllm_arg", ())),
@@ -138,7 +140,7 @@ def _read_file(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        data = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        data = _underscored(yaml.safe_load(file.read_text(encoding="utf-8")) or {})
         return _File.model_validate(data).model_dump(exclude_none=True)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
@@ -147,6 +149,11 @@ def _read_file(file: Path) -> dict[str, Any]:
         key = ".".join(str(part) for part in first["loc"]) or "the file"
         allowed = ", ".join(_File.model_fields)
         raise UsageError(f"{file}: {key} = {first['input']!r}: {first['msg'].lower()}. Keys are: {allowed}.") from error
+
+
+def _underscored(data: Any) -> Any:
+    """Keys may be written like the options, with dashes."""
+    return {str(k).replace("-", "_"): v for k, v in data.items()} if isinstance(data, dict) else data
 
 
 def _one_of(option: str, value: str, allowed: tuple[str, ...], later: tuple[str, ...] = ()) -> str:
@@ -160,13 +167,19 @@ def _one_of(option: str, value: str, allowed: tuple[str, ...], later: tuple[str,
 def _positive(option: str, value: Any) -> int | None:
     if value is None:
         return None
-    if int(value) < 1:
-        raise UsageError(f"--{option} {value} is too small. Give 1 or more.")
+    if not 1 <= int(value) <= MOST_COUNT:
+        raise UsageError(f"--{option} {value} is out of range. Give 1 to {MOST_COUNT}.")
+    return int(value)
+
+
+def _seed(value: Any) -> int:
+    if not 0 <= int(value) <= MOST_SEED:
+        raise UsageError(f"--seed {value} is out of range. Give 0 to {MOST_SEED}.")
     return int(value)
 
 
 def _study_name(value: str | None) -> str | None:
-    if value is not None and not re.fullmatch(r"[\w.@:+-]{1,200}", value):
+    if value is not None and not re.fullmatch(r"\w[\w.@:+-]{0,199}", value):
         raise UsageError(f"--study {value!r} cannot be a folder name. Use letters, digits, dot, _ and -.")
     return value
 

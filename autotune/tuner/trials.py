@@ -109,16 +109,16 @@ class TrialRunner:
                 raise self._failed(running, watch.failure or running.engine.verdict() or silent) from error
         self._stop.check()
         self._budget.charge_point(point.duration_s)
+        engine = running.engine
+        failure = watch.failure or (engine.verdict() if point.value is None else engine.failure())
         self._store.add_point(
             running.boot_id,
             prompt_seed=seed,
             live=dict(live),
-            value=point.value,
+            value=None if failure else point.value,
             measurement=point.measurement.to_json(),
             duration_s=point.duration_s,
         )
-        engine = running.engine
-        failure = watch.failure or (engine.verdict() if point.value is None else engine.failure())
         if failure:
             raise self._failed(running, failure)
         return point

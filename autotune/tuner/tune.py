@@ -126,8 +126,8 @@ class Tuner:
 
     def _race(self) -> Recommendation:
         base = self._searcher.baseline()
-        measured = base is not None and base.outcome.status == "measured"
-        baseline = entrant(self._plan, self._plan.space.fixed) if measured else None
+        impossible = base is not None and base.outcome.status == "infeasible"
+        baseline = None if impossible else entrant(self._plan, self._plan.space.fixed)
         finalists = [entrant(self._plan, o.suggestion.target) for o in self._better_than(base)]
         self._progress.note(_race_note(baseline, finalists))
         record = self._session.store.run(self._plan.study)
@@ -259,5 +259,5 @@ def _boot_seconds(record: RunRow | None, key: str | None) -> float | None:
 def _race_note(baseline: Entrant | None, finalists: list[Entrant]) -> str:
     if not finalists:
         return "No configuration did better than the default: there is nothing to race."
-    against = "vLLM's defaults" if baseline else "each other, for vLLM's defaults could not be measured"
+    against = "vLLM's defaults" if baseline else "each other, for vLLM's defaults do not start here"
     return f"Final race on fresh prompts and engines: {len(finalists)} finalists against {against}."
