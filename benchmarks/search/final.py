@@ -4,7 +4,7 @@
 
 Arms without a race report their best observed number against the observed baseline, as tuners commonly do. Ours
 races its finalists and the baseline on fresh load (``autotune.search.race``) and reports the race's number. Two
-figures follow: *optimism*, the reported gain minus the true gain, and *violations*, how often one fresh re-test
+figures follow: *optimism*, the reported speed over the true one, and *violations*, how often one fresh re-test
 of the exported configuration misses an SLO (and how often its true latency does).
 """
 
@@ -131,7 +131,9 @@ def table(exports: Sequence[Export]) -> str:
         some = [e for e in exports if e.arm == arm]
         slo = [e for e in some if "-itl" in e.scenario or "-ttft" in e.scenario]
         adopted = [e for e in some if e.adopted]
-        optimism = np.median([(e.reported or 0) - (e.true or 0) for e in adopted]) if adopted else np.nan
+        optimism = (
+            np.median([(1 + (e.reported or 0)) / (1 + (e.true or 0)) - 1 for e in adopted]) if adopted else np.nan
+        )
         inside = [e.inside for e in adopted if e.inside is not None]
         covered = f"{100 * np.mean(inside):.0f} %" if inside else "-"
         lines.append(

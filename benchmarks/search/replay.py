@@ -122,7 +122,7 @@ def table(runs: Sequence[Run]) -> str:
     for title, members in groups.items():
         lines += [
             f"\n### {title}\n",
-            "| arm | runs | GPU-min to 5 % | boots | GPU-min to 2 % | boots | reached 2 % | crashed |",
+            "| arm | runs | share at 10 / 20 / 30 min | GPU-min to 5 % | boots | GPU-min to 2 % | boots | crashed |",
         ]
         lines += ["|---|---|---|---|---|---|---|---|"]
         for arm in dict.fromkeys(r.arm for r in runs):
