@@ -15,7 +15,7 @@ from autotune.engine.install import VllmInstall
 from autotune.engine.types import EngineSpec
 from autotune.space.config import LaunchConfig
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 SPACE = """
 schema: 1
@@ -31,7 +31,7 @@ seeds:
 """
 
 
-def autotune(*words: str, cwd: Path, timeout_s: float = 800) -> subprocess.CompletedProcess[str]:
+def autotune(*words: str, cwd: Path, timeout_s: float = 1700) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "autotune", *words]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout_s, check=False)
 
@@ -41,7 +41,7 @@ def study(vllm: VllmInstall, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     folder = tmp_path_factory.mktemp("study")
     (folder / "space.yaml").write_text(SPACE)
     done = autotune(
-        "run", "--gpu", "cpu", "--space", "space.yaml", "--trials", "7", "--out", "out",
+        "run", "--gpu", "cpu", "--space", "space.yaml", "--trials", "6", "--window", "2s", "--out", "out",
         "--vllm-python", str(vllm.python), "--seed=1",
         "--allow-unverified-precision", cwd=folder,
     )  # fmt: skip
@@ -100,7 +100,7 @@ def test_vllm_serves_a_completion_from_the_exported_file(study: dict[str, Any], 
 def test_the_same_command_again_goes_on_from_what_is_there(study: dict[str, Any], vllm: VllmInstall) -> None:
     before = len(study["result"]["trials"])
     done = autotune(
-        "run", "--gpu", "cpu", "--space", "space.yaml", "--trials", "7", "--out", "out",
+        "run", "--gpu", "cpu", "--space", "space.yaml", "--trials", "6", "--window", "2s", "--out", "out",
         "--vllm-python", str(vllm.python), "--seed=1", "--allow-unverified-precision", "--json", cwd=study["folder"],
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
