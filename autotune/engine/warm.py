@@ -32,6 +32,7 @@ from autotune.engine.types import EngineSpec
 
 IMPORT_LIMIT_S = 300.0
 ANSWER_LIMIT_S = 20.0
+CLOSE_LIMIT_S = 5.0
 LOST_EXIT_CODE = -int(signal.SIGKILL)
 RUN_FILE = (
     "import runpy, sys; sys.path[:] = [p for p in sys.path if p]; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
@@ -125,6 +126,10 @@ class WarmServer:
         with suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)
         self._channel.close()
+        deadline = time.monotonic() + CLOSE_LIMIT_S
+        # It ends its engines before itself: a signal now would come between.
+        while self._family.leader.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
         self._family.stop(grace_s=2.0)
 
     def __enter__(self) -> Self:
