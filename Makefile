@@ -12,8 +12,9 @@ install:
 run: install
 	$(VENV)/bin/autotune run $(MODEL) $(ARGS)
 
+# Some tests measure times; what fails on a busy moment gets one more run, alone, and must pass then.
 test: check
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest || $(VENV)/bin/python -m pytest --last-failed --last-failed-no-failures none
 
 check: install
 	$(VENV)/bin/ruff check .
