@@ -75,7 +75,7 @@ def test_what_cannot_boot_is_infeasible_with_its_class(study: dict[str, Any]) ->
 
 
 def test_no_configuration_that_failed_is_exported(study: dict[str, Any]) -> None:
-    flags = study["result"]["recommendation"]["config"]["flags"]
+    flags = dict(study["result"]["recommendation"]["config"]["flags"])
     assert flags.get("kv-cache-memory-bytes") != "128K" and "quantization" not in flags
 
 
