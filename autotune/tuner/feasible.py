@@ -8,7 +8,7 @@ decides between configurations that might run.
 from autotune.engine.failures import Failure
 from autotune.engine.logs import BootFacts
 from autotune.engine.memory import MemoryModel
-from autotune.engine.model_shape import read_model_shape
+from autotune.engine.model_shape import ModelShape
 from autotune.search.domain import Domain
 from autotune.search.types import Feasibility
 from autotune.space.config import LaunchConfig
@@ -19,11 +19,10 @@ from autotune.tuner.plan import Plan
 class Feasible:
     """A predictor for the search that learns from boots."""
 
-    def __init__(self, plan: Plan, domain: Domain) -> None:
+    def __init__(self, plan: Plan, domain: Domain, shape: ModelShape | None) -> None:
         self._space: SearchSpace = plan.space
         self._domain = domain
         self._device = plan.device
-        shape = read_model_shape(plan.model.folder) if plan.model.folder else None
         self._memory = MemoryModel(plan.model.serve, plan.install.version, shape)
 
     def __call__(self, config: LaunchConfig, /) -> Feasibility:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from autotune.engine.gates import MemoryGate, gpu_gate, ram_gate
-from autotune.engine.model_shape import read_model_shape
+from autotune.engine.model_shape import ModelShape, read_model_shape
 from autotune.errors import Interrupted
 from autotune.host.detect import open_nvml
 from autotune.report.progress import RunProgress, TrialLine
@@ -20,9 +20,9 @@ from autotune.search.budget import Budget
 from autotune.search.domain import Domain
 from autotune.search.noise import NoiseFloor, noise_floor
 from autotune.search.roofline import RooflinePrior
-from autotune.search.samplers import RandomSampler, Sampler, TpeSampler
+from autotune.search.samplers import Sampler
 from autotune.search.study import StudySearcher, open_study
-from autotune.search.surrogate import SurrogateSampler
+from autotune.search.surrogate import make_sampler
 from autotune.search.types import Observation, Outcome, Suggestion
 from autotune.store.models import BootRow, RunRow
 from autotune.store.recommendation import Recommendation
@@ -62,8 +62,9 @@ class Tuner:
         self._started = clock()
         self._record = session.store.run(plan.study)
         domain = Domain(plan.space, plan.space.defaults, plan.space.seeds)
-        feasible = Feasible(plan, domain)
-        self._searcher = _searcher(plan, domain, feasible)
+        shape = read_model_shape(plan.model.folder) if plan.model.folder else None
+        feasible = Feasible(plan, domain, shape)
+        self._searcher = _searcher(plan, domain, feasible, shape)
         self._budget = _budget(plan, session, self._record, len(self._searcher.history()))
         self._judge = Judge(plan.device.total_bytes)
         self._engines = Engines(plan, session, self._budget, feasible, memory_gate(plan, stop), progress, stop, clock)
@@ -207,12 +208,12 @@ def memory_gate(plan: Plan, stop: StopFlag) -> MemoryGate:
     return gpu_gate(open_nvml(), plan.device.gpu, plan.study, stop)
 
 
-def _searcher(plan: Plan, domain: Domain, feasible: Feasible) -> StudySearcher:
+def _searcher(plan: Plan, domain: Domain, feasible: Feasible, shape: ModelShape | None) -> StudySearcher:
     study = open_study(plan.study, plan.storage, "maximize")
     return StudySearcher(
         study,
         domain,
-        _sampler(plan, domain),
+        _sampler(plan, domain, shape),
         seed=plan.settings.seed,
         seeds=[("seed", seed) for seed in plan.space.seeds],
         effective=plan.space.effective,
@@ -220,15 +221,9 @@ def _searcher(plan: Plan, domain: Domain, feasible: Feasible) -> StudySearcher:
     )
 
 
-def _sampler(plan: Plan, domain: Domain) -> Sampler:
-    name = plan.settings.sampler
-    if name == "random":
-        return RandomSampler(domain)
-    if name == "tpe":
-        return TpeSampler(domain, "maximize")
-    shape = read_model_shape(plan.model.folder) if plan.model.folder else None
+def _sampler(plan: Plan, domain: Domain, shape: ModelShape | None) -> Sampler:
     physics = DevicePhysics(plan, shape)
-    return SurrogateSampler(domain, "maximize", RooflinePrior(physics) if physics.known else None)
+    return make_sampler(plan.settings.sampler, domain, "maximize", RooflinePrior(physics) if physics.known else None)
 
 
 def _budget(plan: Plan, session: Session, record: RunRow | None, trials_done: int) -> Budget:
