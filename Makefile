@@ -2,7 +2,7 @@
 # make test   the same, then every check and test
 VENV ?= .venv
 MODEL ?=
-ARGS ?= --gpu auto --objective throughput --budget 5m --out runs/demo
+ARGS ?= --gpu auto --objective throughput --budget 6m --out runs/demo
 
 .PHONY: install run test check format clean
 

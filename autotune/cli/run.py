@@ -37,6 +37,12 @@ def run(
         str | None,
         typer.Option(envvar="AUTOTUNE_WINDOW", help="Shortest scored window of a point (default: 10s, on a CPU 5s)."),
     ] = None,
+    race_window: Annotated[
+        str | None,
+        typer.Option(
+            envvar="AUTOTUNE_RACE_WINDOW", help="The same for a point of the final race (default: --window's)."
+        ),
+    ] = None,
     storage: Annotated[
         str | None,
         typer.Option(envvar="AUTOTUNE_STORAGE", help="SQLAlchemy URL (default: SQLite in the study's folder)."),
@@ -103,6 +109,7 @@ def run(
         "budget": budget,
         "trials": trials,
         "window": window,
+        "race_window": race_window,
         "storage": storage,
         "study": study,
         "out": out,

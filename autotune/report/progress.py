@@ -15,7 +15,10 @@ from typing import Protocol, TextIO
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.table import Column
 from rich.text import Text
+
+INDENT = "\n" + " " * 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +34,11 @@ class TrialLine:
     boot_s: float | None
     reason: str = ""
 
-    def text(self) -> str:
-        """The line without its decoration."""
-        return f"{self.label:>9}  {self._figure():<34} {self._boot():>9}  {self.config}{self._why()}"
+    def text(self, width: int | None = None) -> str:
+        """The line without its decoration; the configuration gets a line of its own where ``width`` is too small."""
+        head = f"{self.label:>9}  {self._figure():<34} {self._boot():>9}"
+        one_line = width is None or len(head) + 2 + len(self.config) <= width
+        return f"{head}{'  ' if one_line else INDENT}{self.config}{self._why()}"
 
     def _figure(self) -> str:
         if self.value is None:
@@ -45,7 +50,7 @@ class TrialLine:
         return "" if self.boot_s is None else f"boot {self.boot_s:.0f}s"
 
     def _why(self) -> str:
-        return f"\n{'':>11}{self.reason}" if self.reason else ""
+        return f"{INDENT}{self.reason}" if self.reason else ""
 
 
 class RunProgress(Protocol):
@@ -85,10 +90,11 @@ class RichProgress:
             SpinnerColumn(),
             BarColumn(bar_width=24),
             TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[left]}", style="cyan"),
-            TextColumn("{task.description}", style="dim"),
+            TextColumn("{task.fields[left]}", style="cyan", table_column=Column(no_wrap=True, min_width=len("59m59s left"))),
+            TextColumn("{task.description}", style="dim", table_column=Column(no_wrap=True, ratio=1)),
             console=console,
             transient=True,
+            expand=True,
         )
         self._task: TaskID = self._bar.add_task("starting", total=1.0, left="")
 
@@ -109,7 +115,7 @@ class RichProgress:
 
     def trial(self, line: TrialLine) -> None:
         style = "yellow" if line.value is None else "green" if (line.ratio or 0) > 1 else ""
-        self._console.print(Text(line.text(), style=style), highlight=False)
+        self._console.print(Text(line.text(self._console.width), style=style), highlight=False)
 
     def budget(self, done: float, left_s: float | None) -> None:
         left = "" if left_s is None else f"{_clock(left_s)} left"

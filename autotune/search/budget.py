@@ -2,11 +2,15 @@
 
 Everything is charged as it was measured: imports, compile, warm-up, load, stop, failed boots too. The final
 race is part of the budget, so its cost is kept back from the start, and grows or shrinks with the boots
-seen. Before the first boot the forecast uses a guess; after it, what this machine showed.
+seen. Before the first boot the forecast uses a guess; after it, what this machine showed. The race boots plainly:
+until a plain boot was seen, it is taken for a warm one plus the imports twice, once for the API server and once
+for the engine core.
 """
 
 from dataclasses import dataclass, field
 from statistics import median
+
+IMPORTS_OF_A_PLAIN_BOOT = 2
 
 
 @dataclass(slots=True)
@@ -21,14 +25,24 @@ class Budget:
     spent_s: float = 0.0
     trials_done: int = 0
     boots_s: list[float] = field(default_factory=list)
-    hot_boots_s: list[float] = field(default_factory=list)
     points_s: list[float] = field(default_factory=list)
+    plain_boots_s: list[float] = field(default_factory=list)
+    warm_boots_s: list[float] = field(default_factory=list)
+    warm_imports_s: float = 0.0
 
-    def charge_boot(self, boot_s: float, compile_s: float = 0.0) -> None:
-        """A boot, whether it succeeded or not; ``compile_s`` of it would not come again for the same config."""
+    def charge_boot(self, boot_s: float) -> None:
+        """A boot, whether it succeeded or not."""
         self.boots_s.append(boot_s)
-        self.hot_boots_s.append(boot_s - compile_s)
         self.spent_s += boot_s
+
+    def learn_boot(self, boot_s: float, *, warm: bool, compile_s: float = 0.0, imports_s: float = 0.0) -> None:
+        """What a good boot teaches about the race's: of ``boot_s``, ``compile_s`` does not come again for the same
+        config, and ``imports_s`` of a warm one come only with the first."""
+        if warm:
+            self.warm_boots_s.append(boot_s - compile_s - imports_s)
+            self.warm_imports_s = max(self.warm_imports_s, imports_s)
+        else:
+            self.plain_boots_s.append(boot_s - compile_s)
 
     def charge_point(self, point_s: float) -> None:
         """A point with its warm-up."""
@@ -56,8 +70,16 @@ class Budget:
     @property
     def visit_s(self) -> float:
         """Expected cost of one visit of the race: what races has been compiled before."""
-        boot_s = median(self.hot_boots_s[-9:]) if self.hot_boots_s else self.boot_guess_s
-        return boot_s + self.point_s
+        return self._plain_boot_s + self.point_s
+
+    @property
+    def _plain_boot_s(self) -> float:
+        """Expected cost of a plain boot whose kernels are compiled."""
+        if self.plain_boots_s:
+            return median(self.plain_boots_s[-9:])
+        if self.warm_boots_s:
+            return median(self.warm_boots_s[-9:]) + IMPORTS_OF_A_PLAIN_BOOT * self.warm_imports_s
+        return self.boot_s
 
     @property
     def reserve_s(self) -> float:

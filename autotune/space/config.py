@@ -53,6 +53,11 @@ class LaunchConfig:
         pairs = {name: (base.get(name), self.get(name)) for name in names}
         return {name: (old, new) for name, (old, new) in pairs.items() if old is not new and old != new}
 
+    def changes_from(self, base: "LaunchConfig") -> "LaunchConfig":
+        """Only the flags that ``base`` has not or has with another value."""
+        changed = self.differences(base)
+        return LaunchConfig.of({name: new for name, (_, new) in changed.items() if new is not None})
+
     def __str__(self) -> str:
         """A shell-ready line of assignments and flags, or a word for the empty configuration."""
         words = [f"{k}={shlex.quote(v)}" for k, v in self.env] + [shlex.quote(w) for w in self.argv()]

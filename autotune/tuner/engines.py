@@ -10,7 +10,7 @@ is recorded with its class and raises ``BootFailed``; its cost is charged all th
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,6 +21,7 @@ from autotune.engine.engine import Engine
 from autotune.engine.failures import Failure
 from autotune.engine.gates import MemoryGate
 from autotune.engine.live import LiveUnavailable, blames_live_limits, has_live_limits, with_live_limits
+from autotune.engine.logs import BootPhase
 from autotune.engine.types import BootFailed, BootReport, EngineSpec
 from autotune.engine.warm import WarmServer
 from autotune.report.progress import RunProgress
@@ -33,7 +34,6 @@ from autotune.tuner.session import Session
 from autotune.tuner.stop import StopFlag
 
 FINAL = "final"
-COMPILE = "compile"
 NOT_FACTS = ("phases_s", "kind", "boot_s", "log_path")
 
 
@@ -123,7 +123,8 @@ class Engines:
                 raise LiveUnavailable("this vLLM does not take our scheduler: one point per boot from here") from error
             self._feasible.failed(error.failure, config)
             raise
-        self._budget.charge_boot(self._clock() - started, engine.report.phases_s.get(COMPILE, 0.0))
+        self._budget.charge_boot(self._clock() - started)
+        learn_boot(self._budget, engine.report.kind, engine.report.boot_s, engine.report.phases_s)
         return boot_id, engine
 
     def _write_down(self, spec: EngineSpec, role: str, trial: int | None) -> int:
@@ -166,9 +167,10 @@ class Engines:
         return self._warm
 
     def _hooks(self, config: LaunchConfig) -> BootHooks:
+        name = config.changes_from(self._plan.space.fixed)
         return BootHooks(
             gate=self._gate,
-            on_phase=lambda phase, elapsed_s: self._progress.now(f"booting ({phase}, {elapsed_s:.0f} s): {config}"),
+            on_phase=lambda phase, elapsed_s: self._progress.now(f"booting ({phase}, {elapsed_s:.0f} s): {name}"),
             stop_requested=self._stop,
             baseline_free_bytes=self._gate.baseline_bytes,
         )
@@ -185,6 +187,12 @@ class Engines:
             phases_s=dict(report.phases_s),
             facts={name: value for name, value in facts.items() if name not in NOT_FACTS},
         )
+
+
+def learn_boot(budget: Budget, kind: str, boot_s: float, phases_s: Mapping[str, float]) -> None:
+    """Tell the budget what a good boot says about the race's boots."""
+    compile_s, imports_s = (phases_s.get(str(phase), 0.0) for phase in (BootPhase.COMPILE, BootPhase.IMPORTS))
+    budget.learn_boot(boot_s, warm=kind == "warm", compile_s=compile_s, imports_s=imports_s)
 
 
 def _row(failure: Failure) -> NewFailure:

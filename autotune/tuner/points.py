@@ -34,7 +34,8 @@ class Point:
 
 def load_spec(plan: Plan, *, race: bool) -> LoadSpec:
     """The load of the study's objective: a closed loop that saturates the engine."""
-    shortest_s = plan.settings.window_s or WINDOW_S[plan.device.kind]
+    asked_s = (plan.settings.race_window_s if race else None) or plan.settings.window_s
+    shortest_s = asked_s or WINDOW_S[plan.device.kind]
     longest, precision = (RACE_LONGEST, RACE_PRECISION) if race else (SEARCH_LONGEST, SEARCH_PRECISION)
     return LoadSpec.closed(plan.concurrency, min_s=shortest_s, max_s=longest * shortest_s, precision=precision)
 

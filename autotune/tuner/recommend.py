@@ -34,7 +34,7 @@ def recommend(
     own = result.half_width / math.sqrt(2)
     return Recommendation(
         verdict=_verdict(winner, baseline),
-        config=_only_changes(plan, winner.config) if winner else LaunchConfig(),
+        config=winner.config.changes_from(plan.space.fixed) if winner else LaunchConfig(),
         fixed=plan.space.fixed,
         unit=UNIT,
         baseline=_absolute(base, own) or _measured(searched),
@@ -68,12 +68,7 @@ def provenance(plan: Plan) -> Provenance:
 def entrant(plan: Plan, config: LaunchConfig) -> Entrant:
     """A racing configuration, named by what it changes."""
     changes = config.differences(plan.space.fixed)
-    return Entrant(str(_only_changes(plan, config)), config, len(changes))
-
-
-def _only_changes(plan: Plan, config: LaunchConfig) -> LaunchConfig:
-    changed = config.differences(plan.space.fixed)
-    return LaunchConfig.of({name: new for name, (_, new) in changed.items() if new is not None})
+    return Entrant(str(config.changes_from(plan.space.fixed)), config, len(changes))
 
 
 def _speed_only(plan: Plan, winner: Entrant | None) -> list[str]:
@@ -113,19 +108,23 @@ def _measured(outcome: Outcome | None) -> Interval | None:
     return Interval(outcome.value, outcome.value - half, outcome.value + half)
 
 
+def _rounds(result: RaceResult) -> str:
+    return f"{result.rounds} interleaved round{'s' if result.rounds > 1 else ''}"
+
+
 def _reasons(
     result: RaceResult, winner: Entrant | None, baseline: Entrant | None, finalists: list[Entrant]
 ) -> list[str]:
     reasons = []
     if winner is not None:
         rival = "the default" if baseline else "the other finalists"
-        reasons.append(f"{winner.name} won over {rival} in {result.rounds} interleaved rounds on fresh engines.")
+        reasons.append(f"{winner.name} won over {rival} in {_rounds(result)} on fresh engines.")
     elif not finalists:
         reasons.append("No configuration did better than the default in the search, so nothing was raced.")
     elif result.rounds == 0:
         reasons.append("The budget ended before the finalists were raced, so no gain is claimed.")
     else:
-        reasons.append(f"After {result.rounds} interleaved rounds no finalist is proven better than the default.")
+        reasons.append(f"After {_rounds(result)} no finalist is proven better than the default.")
     if baseline is None:
         reasons.append("vLLM's defaults do not start here, so there is no gain over them to state.")
     names = {f.config.key(): f.name for f in finalists}

@@ -40,6 +40,7 @@ class RunSettings:
     budget_s: float | None = None
     trials: int | None = None
     window_s: float | None = None
+    race_window_s: float | None = None
     storage: str | None = None
     study: str | None = None
     out: Path | None = None
@@ -66,6 +67,7 @@ class _File(BaseModel):
     budget: str | int | float | None = None
     trials: int | None = None
     window: str | int | float | None = None
+    race_window: str | int | float | None = None
     storage: str | None = None
     study: str | None = None
     out: str | None = None
@@ -93,7 +95,8 @@ def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> Ru
         space=values.get("space", "auto"),
         budget_s=_budget(values),
         trials=_positive("trials", values.get("trials")),
-        window_s=_window(values.get("window")),
+        window_s=_window("window", values.get("window")),
+        race_window_s=_window("race-window", values.get("race_window")),
         storage=values.get("storage"),
         study=_study_name(values.get("study")),
         out=_path(values.get("out")),
@@ -127,12 +130,12 @@ def _budget(values: Mapping[str, Any]) -> float | None:
     return seconds
 
 
-def _window(given: str | float | None) -> float | None:
+def _window(option: str, given: str | float | None) -> float | None:
     if given is None:
         return None
-    seconds = parse_duration(given, "window")
+    seconds = parse_duration(given, option)
     if seconds < SHORTEST_WINDOW_S:
-        raise UsageError(f"--window {given} is too short to measure anything. Give {SHORTEST_WINDOW_S:g}s or more.")
+        raise UsageError(f"--{option} {given} is too short to measure anything. Give {SHORTEST_WINDOW_S:g}s or more.")
     return seconds
 
 

@@ -26,7 +26,7 @@ from autotune.search.surrogate import make_sampler
 from autotune.search.types import Observation, Outcome, Suggestion
 from autotune.store.models import BootRow, RunRow
 from autotune.store.recommendation import Recommendation
-from autotune.tuner.engines import COMPILE, Engines
+from autotune.tuner.engines import Engines, learn_boot
 from autotune.tuner.feasible import Feasible
 from autotune.tuner.finals import Entrant, Finals
 from autotune.tuner.judge import Judge
@@ -229,16 +229,19 @@ def _sampler(plan: Plan, domain: Domain, shape: ModelShape | None) -> Sampler:
 def _budget(plan: Plan, session: Session, record: RunRow | None, trials_done: int) -> Budget:
     """The budget as earlier runs of the study left it, with what their boots and points took."""
     boots = record.boots if record else []
-    return Budget(
+    budget = Budget(
         seconds=plan.settings.budget_s,
         trials=plan.settings.trials,
         race_visits=race_visits(MOST_FINALISTS),
         spent_s=session.spent_before_s,
         trials_done=trials_done,
         boots_s=[b.boot_s for b in boots if b.boot_s is not None],
-        hot_boots_s=[b.boot_s - (b.phases_s or {}).get(COMPILE, 0.0) for b in boots if b.boot_s is not None],
         points_s=[p.duration_s for b in boots for p in b.points],
     )
+    for boot in boots:
+        if boot.boot_s is not None and boot.phases_s:
+            learn_boot(budget, boot.kind, boot.boot_s, boot.phases_s)
+    return budget
 
 
 def _points(record: RunRow | None) -> int:

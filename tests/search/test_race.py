@@ -123,6 +123,18 @@ def test_budget_keeps_the_race_affordable():
     assert visits >= 4 and budget.spent_s <= 660
 
 
+def test_after_warm_boots_the_reserve_is_what_plain_boots_will_take():
+    budget = Budget(seconds=300, race_visits=4)
+    budget.charge_boot(16)
+    budget.learn_boot(16, warm=True, imports_s=14)
+    budget.charge_point(8)
+    assert budget.reserve_s == pytest.approx(4 * (2 + 2 * 14 + 8))
+    budget.learn_boot(3, warm=True, imports_s=0.2)
+    assert budget.visit_s == pytest.approx(2.5 + 2 * 14 + 8)
+    budget.learn_boot(25, warm=False, compile_s=5)
+    assert budget.visit_s == pytest.approx(20 + 8)
+
+
 def test_budget_learns_from_measured_boots_and_counts_trials():
     budget = Budget(seconds=1000, trials=5, race_visits=2, boot_guess_s=300, point_guess_s=10)
     assert budget.trials_left() == 1

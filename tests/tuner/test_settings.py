@@ -37,6 +37,7 @@ def test_trials_alone_means_no_time_limit() -> None:
         ({"budget": "0"}, "leaves no time"),
         ({"window": "0.1s"}, "--window 0.1s"),
         ({"window": "x"}, "--window 'x'"),
+        ({"race_window": "0.2s"}, "--race-window 0.2s"),
         ({"trials": 0}, "--trials 0"),
         ({"concurrency": -1}, "--concurrency -1"),
         ({"objective": "speed"}, "'speed' is unknown"),
