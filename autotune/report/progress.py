@@ -19,6 +19,7 @@ from rich.table import Column
 from rich.text import Text
 
 INDENT = "\n" + " " * 11
+LEFT_WIDTH = len("59m59s left")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class RichProgress:
             SpinnerColumn(),
             BarColumn(bar_width=24),
             TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[left]}", style="cyan", table_column=Column(no_wrap=True, min_width=len("59m59s left"))),
+            TextColumn("{task.fields[left]}", style="cyan", table_column=Column(no_wrap=True, min_width=LEFT_WIDTH)),
             TextColumn("{task.description}", style="dim", table_column=Column(no_wrap=True, ratio=1)),
             console=console,
             transient=True,

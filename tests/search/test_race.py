@@ -130,7 +130,7 @@ def test_after_warm_boots_the_reserve_is_what_plain_boots_will_take():
     budget.charge_point(8)
     assert budget.reserve_s == pytest.approx(4 * (2 + 2 * 14 + 8))
     budget.learn_boot(3, warm=True, imports_s=0.2)
-    assert budget.visit_s == pytest.approx(2.5 + 2 * 14 + 8)
+    assert budget.visit_s == pytest.approx(2.4 + 2 * 14 + 8)
     budget.learn_boot(25, warm=False, compile_s=5)
     assert budget.visit_s == pytest.approx(20 + 8)
 
