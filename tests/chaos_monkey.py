@@ -85,9 +85,20 @@ class Counts:
         return "\n".join([*lines, *self.notes])
 
 
-def study_command(folder: Path, python: Path, study: str, *more: str) -> list[str]:
+# The alternative is so poor that the default wins without a race.
+NO_RACE = """
+schema: 1
+name: no-race
+parameters:
+  max-num-seqs: {values: [1, default], ordered: true, why: "one request at a time"}
+seeds:
+  - {name: poor, flags: {max-num-seqs: 1}, why: "one request at a time"}
+"""
+
+
+def study_command(folder: Path, python: Path, study: str, *more: str, space: str = SPACE) -> list[str]:
     """``autotune run`` on one study that goes on for as long as it is let."""
-    (folder / "space.yaml").write_text(SPACE)
+    (folder / "space.yaml").write_text(space)
     words = [
         "run",
         "--gpu",
@@ -99,7 +110,7 @@ def study_command(folder: Path, python: Path, study: str, *more: str) -> list[st
         "--out",
         "out",
         "--window",
-        "1s",
+        "0.5s",
         "--study",
         study,
     ]

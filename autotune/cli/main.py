@@ -10,6 +10,7 @@ Anything else that is raised is a fault of this program and keeps its traceback.
 """
 
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Mapping
@@ -24,7 +25,6 @@ from autotune.errors import AutotuneError
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("autotune.cli.run:run", "Find the best launch configuration for this machine and prove it."),
-    "plan": ("autotune.cli.plan:plan", "Show what a run would try, leave out and cost; starts nothing."),
     "detect": ("autotune.cli.detect:detect", "Show the GPUs, the CPU, every vLLM, and the search space chosen."),
     "check": ("autotune.cli.check:check", "Say what is wrong with a vLLM launch command or file, before it starts."),
     "explain": ("autotune.cli.explain:explain", "Say why a vLLM log shows a failure, and what to do about it."),
@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 STOPPED = 130
+PIPE_CLOSED = 141
 
 # typer carries its own copy of click in newer versions, so click's classes are reached through typer.
 ArgumentsError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -61,6 +62,8 @@ class LazyGroup(TyperGroup):
             if ctx.params.get("debug"):
                 traceback.print_exc()
             raise typer.Exit(_tell(str(error), error.exit_code)) from error
+        except BrokenPipeError:
+            raise typer.Exit(_nobody_reads()) from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command to call, imported now."""
@@ -110,11 +113,22 @@ def run_command(arguments: list[str]) -> int:
     """Run one command line; returns its exit code after telling of what went wrong."""
     try:
         code = typer.main.get_command(app).main(arguments, prog_name="autotune", standalone_mode=False)
+        sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except ArgumentsError as error:
         return _tell(_arguments_text(error), 2)
     except (KeyboardInterrupt, typer.Abort):
         return _tell("stopped", STOPPED)
+    except BrokenPipeError:
+        return _nobody_reads()
+
+
+def _nobody_reads() -> int:
+    """Whoever read our output has gone, as ``| head`` does: end without a word, as other programs do."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
+    return PIPE_CLOSED
 
 
 def _arguments_text(error: Any) -> str:

@@ -23,7 +23,10 @@ def scrape(port: int) -> EngineMetrics:
     answer = probe.ask(port, "/metrics")
     if answer.status != 200:
         raise ProbeError(f"/metrics answered HTTP {answer.status}")
-    return parse_metrics(answer.body.decode(errors="replace"))
+    try:
+        return parse_metrics(answer.body.decode(errors="replace"))
+    except ValueError as error:
+        raise ProbeError(f"/metrics cannot be read: {error}") from error
 
 
 class Engine:

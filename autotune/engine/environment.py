@@ -75,6 +75,8 @@ def engine_environment(spec: EngineSpec, engine_id: str) -> dict[str, str]:
         "VLLM_SERVER_DEV_MODE": "1",
         # Without it setproctitle writes process titles over the marks by which a family is found.
         "SPT_NOENV": "1",
+        # vLLM starts helpers with `python -m vllm…`, which would take a folder named vllm in the working folder.
+        "PYTHONSAFEPATH": "1",
     }
     if Path(spec.model).is_dir():
         env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}

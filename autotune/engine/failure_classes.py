@@ -369,6 +369,11 @@ _PRUNED_AND_TAUGHT = frozenset(
     {"unsupported_on_gpu", "unsupported_quantization", "unsupported_by_backend", "not_enough_gpus", "numa"}
 )
 
+# The machine works and any configuration would meet the same.
+MODEL_AT_FAULT = frozenset(
+    {"unsupported_arch", "model_not_found", "weights_missing", "weights_corrupt", "model_config", "tokenizer_missing"}
+)
+
 
 def _table() -> Mapping[str, FailureClass]:
     rows = _MEMORY + _CONFIGURATION + _MODEL + _MACHINE + _PROCESS

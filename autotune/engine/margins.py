@@ -13,38 +13,35 @@ _COARSE_GIB = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class MarginBytes:
-    """Memory that was needed and memory that was there, in bytes; ``available`` may be negative."""
+class Margin:
+    """What a configuration needed and what there was."""
 
     needed: int
     available: int
 
     @property
     def shortfall(self) -> int:
-        """Bytes that were missing (> 0), or to spare (< 0)."""
+        """How much was missing (> 0), or to spare (< 0)."""
         return self.needed - self.available
+
+
+class MarginBytes(Margin):
+    """Memory in bytes; ``available`` may be negative."""
+
+    __slots__ = ()
 
     def __str__(self) -> str:
         return f"needed {self.needed / 2**30:.2f} GiB, available {self.available / 2**30:.2f} GiB"
 
 
-@dataclass(frozen=True, slots=True)
-class MarginTokens:
+class MarginTokens(Margin):
     """Tokens that were needed and tokens that there was room for."""
 
-    needed: int
-    available: int
-
-    @property
-    def shortfall(self) -> int:
-        """Tokens that were missing (> 0), or to spare (< 0)."""
-        return self.needed - self.available
+    __slots__ = ()
 
     def __str__(self) -> str:
         return f"needed {self.needed:,} tokens, room for {self.available:,}"
 
-
-Margin = MarginBytes | MarginTokens
 
 _SIZE = r"(-?[\d.]+)"
 _KV_TOKENS = re.compile(r"max seq len'? \((\d+)\).*?estimated maximum model length is (\d+)", re.DOTALL)

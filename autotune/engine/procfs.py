@@ -12,6 +12,7 @@ from pathlib import Path
 
 PROC = Path("/proc")
 LISTEN = "0A"
+STARTED_FIELD = 19
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -56,8 +57,10 @@ def read_stat(pid: int) -> ProcessStat | None:
     # The name stands in brackets and may itself hold spaces and brackets.
     head, _, tail = text.rpartition(")")
     fields = tail.split()
+    if len(fields) <= STARTED_FIELD:
+        return None
     return ProcessStat(
-        id=ProcessId(pid, int(fields[19])),
+        id=ProcessId(pid, int(fields[STARTED_FIELD])),
         name=head.partition("(")[2],
         state=fields[0],
         ppid=int(fields[1]),

@@ -1,6 +1,7 @@
 """Drives one client: keeps the load up, writes down what comes back, tells a controller how it goes.
 
-Closed loop: ``concurrency`` requests are in flight; the moment one ends the next is sent, in the same call.
+Closed loop: ``concurrency`` requests are in flight; the moment one ends the next is sent, in the same call. A few
+bodies are built ahead, while the server works, so that a slot is not idle for as long as a prompt takes to make.
 The first wave starts at evenly spread ages (part of each answer moved into its prompt), so that the load
 begins in its steady state instead of marching in step.
 
@@ -10,6 +11,7 @@ that coarse) and the loop then turns until the request is due.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 
@@ -26,6 +28,7 @@ from autotune.workload.prompts import PlannedRequest, PromptStream
 TICK_S = 0.05
 SWEEP_S = 0.5
 TIMER_S = 0.001
+MOST_READY = 16
 
 OnTick = Callable[[Sample], bool]
 
@@ -55,6 +58,7 @@ class Driver:
         self._endpoint = Endpoint.of(target, PATHS[prompts.workload.kind])
         self._counters = Counters()
         self._in_flight: dict[int, Exchange] = {}
+        self._ready: deque[Exchange] = deque()
         self._result = ClientResult(RequestLog(), self._counters.gaps)
         self._sent = self._failed = 0
         self._over = False
@@ -85,7 +89,15 @@ class Driver:
 
     def _start_closed(self, concurrency: int) -> None:
         for age in stratified(self._rng, concurrency)[self._client :: self._clients]:
-            self._send_next(time.perf_counter(), age=float(age))
+            self._send(self._exchange(self._prompts.next(age=float(age)), time.perf_counter()))
+        self._loop.call_soon(self._build_ahead)
+
+    def _build_ahead(self) -> None:
+        """One body a turn of the loop, so that what arrives meanwhile waits for one at most."""
+        if self._over or len(self._ready) >= min(self._load.concurrency or 0, MOST_READY):
+            return
+        self._ready.append(self._exchange(self._prompts.next(), 0.0))
+        self._loop.call_soon(self._build_ahead)
 
     def _start_open(self, arrival: Arrival) -> None:
         every = (float(due) for block in arrival.times(self._rng) for due in block)
@@ -112,8 +124,11 @@ class Driver:
         else:
             self._loop.call_soon(self._wait_for, exchange)
 
-    def _send_next(self, due: float, *, age: float = 0.0) -> None:
-        self._send(self._exchange(self._prompts.next(age=age), due))
+    def _send_next(self, due: float) -> None:
+        exchange = self._ready.popleft() if self._ready else self._exchange(self._prompts.next(), due)
+        exchange.due = due
+        self._send(exchange)
+        self._loop.call_soon(self._build_ahead)
 
     def _exchange(self, planned: PlannedRequest, due: float) -> Exchange:
         expected = planned.output_tokens if self._prompts.workload.ignore_eos else 0

@@ -1,7 +1,7 @@
 """When a point is warm, and when it is measured: the controller that a running load reports to.
 
-    warm-up   until the rate of events is steady: at least ``warmup_min_s`` after the first token, every slot
-              of a closed loop has ended a request (or four times ``warmup_min_s`` are over), and the two
+    warm-up   until the rate of events is steady: at least ``settle_s`` after the first token, every slot
+              of a closed loop has ended a request (or four times ``settle_s`` are over), and the two
               halves of the last seconds differ by no more than 5 % or twice their standard error
     window    until a rule says that its decision is made, or (from ``min_s`` and ``min_requests`` on) the
               interval of the rate is narrow enough, or ``max_s``
@@ -79,6 +79,7 @@ class Controller:
         self.settled = True
         self.by_rule = False
         self._first_token_at: float | None = None
+        self._moved_at, self._events = 0.0, -1
         self._window_index = 0
         self._next_check = 0.0
 
@@ -87,6 +88,8 @@ class Controller:
         self.samples.append(sample)
         if self._first_token_at is None and sample.first_tokens:
             self._first_token_at = sample.at
+        if sample.events != self._events or not sample.in_flight:
+            self._moved_at, self._events = sample.at, sample.events
         reason = self._stop() if self._stop else None
         if reason:
             self._interrupt(reason)
@@ -130,13 +133,18 @@ class Controller:
         return oldest if oldest > self.window_start else sample.at
 
     def _hopeless(self, sample: Sample) -> bool:
-        """Errors beyond the budget, or a server that gives no token at all."""
+        """Errors beyond the budget, or a server that gives no token at all, or none any more.
+
+        The server's own counters do not tell the last: an engine that hangs says what it said before.
+        """
         load, started = self._load, self.samples[0].at
         silent_s = max(load.warmup_max_s, load.stall_timeout_s)
         if sample.failed >= 10 and (wilson(sample.failed, sample.ended).low or 0.0) > load.error_budget:
             self._interrupt(f"error budget spent: {sample.failed} of {sample.ended} requests failed")
         elif self._first_token_at is None and sample.at - started > silent_s:
             self._interrupt(f"no token in {silent_s:g} s")
+        elif self._first_token_at is not None and sample.at - self._moved_at > load.stall_timeout_s:
+            self._interrupt(f"no token for {load.stall_timeout_s:g} s with {sample.in_flight} requests in flight")
         return self.interrupted is not None
 
     def _interrupt(self, reason: str) -> None:
@@ -149,13 +157,13 @@ class Controller:
         load, warm_s = self._load, sample.at - self._first_token_at
         too_long = warm_s >= load.warmup_max_s
         slots = load.concurrency or 1
-        turned = sample.ended >= slots or warm_s >= 4 * load.warmup_min_s
-        if too_long or (warm_s >= load.warmup_min_s and turned and self._steady(warm_s)):
+        turned = sample.ended >= slots or warm_s >= 4 * load.settle_s
+        if too_long or (warm_s >= load.settle_s and turned and self._steady(warm_s)):
             self.window_start, self.settled = sample.at, not too_long
             self._window_index = len(self.samples) - 1
 
     def _steady(self, warm_s: float) -> bool:
-        span_s = max(self._load.warmup_min_s, warm_s / 2)
+        span_s = max(self._load.settle_s, warm_s / 2)
         rates = rates_between(self.samples, self.samples[-1].at - span_s, self.samples[-1].at)
         if len(rates) < 8:
             return False

@@ -57,7 +57,9 @@ class Fleet:
     def __init__(self, job: Job, controller: Controller) -> None:
         self._job = job
         self._controller = controller
-        command = [sys.executable, "-m", "autotune.load.worker"]
+        # With our own search path: `-m` would take a folder named autotune or numpy in the working folder.
+        code = f"import sys; sys.path[:] = {sys.path!r}; from autotune.load.worker import main; main()"
+        command = [sys.executable, "-P", "-c", code]
         self._processes = [
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(job.load.processes)
         ]

@@ -4,10 +4,9 @@ Text prompts (chat, or no known vocabulary) are made of words; only the server k
 template. Two answers' ``usage.prompt_tokens``, for few and for many words, give a line.
 """
 
-import urllib.request
-
 import orjson
 
+from autotune.load.ask import ask
 from autotune.load.body import PATHS
 from autotune.load.types import Target
 from autotune.workload.prompts import TextScale, some_words
@@ -33,10 +32,4 @@ def _prompt_tokens(target: Target, workload: Workload, words: int, seed: int) ->
     prompt = {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
     limit = "max_completion_tokens" if chat else "max_tokens"
     body = orjson.dumps({"model": target.model, limit: 1, **prompt})
-    headers = {"Content-Type": "application/json"}
-    if target.api_key:
-        headers["Authorization"] = f"Bearer {target.api_key}"
-    base = target.base_url.rstrip("/").removesuffix("/v1")
-    request = urllib.request.Request(f"{base}{PATHS[workload.kind]}", body, headers)
-    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-        return int(orjson.loads(answer.read())["usage"]["prompt_tokens"])
+    return int(orjson.loads(ask(target, PATHS[workload.kind], body, limit_s=TIMEOUT_S))["usage"]["prompt_tokens"])

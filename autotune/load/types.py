@@ -37,7 +37,7 @@ class LoadSpec:
 
     Closed loop: ``concurrency`` requests are always in flight. Open loop: requests are sent when ``arrival``
     says, whatever the server does. The scored window starts when the token rate is steady (not before
-    ``warmup_min_s``, at the latest after ``warmup_max_s``) and lasts between ``min_s`` and ``max_s``.
+    ``settle_s``, at the latest after ``warmup_max_s``) and lasts between ``min_s`` and ``max_s``.
     It ends early once the throughput interval's half-width is at most ``precision`` of its mean.
     A ``precision`` of 0 leaves the end to rules and ``max_s``. ``error_budget`` is the share of requests that
     may fail. ``processes`` client processes share the load; ``AUTO_PROCESSES`` takes as many as needed.
@@ -72,6 +72,11 @@ class LoadSpec:
             raise ValueError("a load is either closed (concurrency) or open (arrival)")
         if self.min_s > self.max_s:
             raise ValueError(f"min_s {self.min_s} is above max_s {self.max_s}")
+
+    @property
+    def settle_s(self) -> float:
+        """The shortest warm-up: ``warmup_min_s``, or twice the shortest window where that is less."""
+        return min(self.warmup_min_s, 2 * self.min_s)
 
     def __str__(self) -> str:
         return f"{self.concurrency} in flight" if self.concurrency else str(self.arrival)

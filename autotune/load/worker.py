@@ -1,4 +1,4 @@
-"""One client process of several: ``python -m autotune.load.worker``, spoken to through its pipes.
+"""One client process of several, started by ``runner.Fleet`` and spoken to through its pipes.
 
 In: a job, later the moment to start, later anything at all = end now. Out: "ready", then at every tick a sample
 and the requests that have ended since the last one, at the end the whole ``ClientResult``. Every message
@@ -37,7 +37,3 @@ def main() -> None:
     start_at = read_message(inbox)
     time.sleep(max(0.0, start_at - time.perf_counter()))
     write_message(outbox, run_driver(driver))
-
-
-if __name__ == "__main__":
-    main()

@@ -21,6 +21,19 @@ _RECURRENT_KEYS = (
 )
 _EXPERT_KEYS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
 _STRETCHING = ("linear", "dynamic", "yarn")
+_SIZES = (
+    "hidden_size",
+    "n_embd",
+    "num_hidden_layers",
+    "n_layer",
+    "num_attention_heads",
+    "n_head",
+    "num_key_value_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+)
 _LENGTH_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 
 
@@ -72,6 +85,23 @@ def _read(path: Path) -> Mapping[str, Any]:
     if not isinstance(content, dict):
         raise UsageError(f"{file} holds no JSON object, so it is not a model's config.json")
     return content
+
+
+def broken_size(config: Mapping[str, Any]) -> str | None:
+    """The first size in a config.json that no model can have, as ``key = value``; None where all can be.
+
+    Lists (one value per layer) and what is left out (the architecture's default) are the model's own business.
+    """
+    nested = config.get("text_config")
+    text = {**config, **nested} if isinstance(nested, Mapping) else config
+    for key in _SIZES:
+        value = text.get(key)
+        wrong = isinstance(value, (bool, str)) or (
+            isinstance(value, (int, float)) and not (value >= 1 and value % 1 == 0)
+        )
+        if wrong:
+            return f"{key} = {value!r}"
+    return None
 
 
 def _facts(config: Mapping[str, Any]) -> ModelFacts:

@@ -17,6 +17,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import Session, selectinload
 
 from autotune.errors import StoreError, UsageError
+from autotune.store.lock import database_file, study_lock
 from autotune.store.models import BootRow, FailureRow, HostRow, JsonDict, PointRow, RunRow, utc_now
 from autotune.store.schema import upgrade
 
@@ -53,6 +54,7 @@ class Store:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._file = database_file(engine.url)
 
     @classmethod
     def open(cls, url: str) -> "Store":
@@ -73,6 +75,12 @@ class Store:
     def close(self) -> None:
         """Give the connections back."""
         self._engine.dispose()
+
+    @contextmanager
+    def locked(self, study: str) -> Iterator[None]:
+        """Hold a study for this process. Raises ``UsageError`` where another process works on it."""
+        with study_lock(self._engine.url, study):
+            yield
 
     def record_host(self, fingerprint: str, facts: JsonDict) -> int:
         """The host's id; its facts are refreshed when it was seen before."""
@@ -179,6 +187,12 @@ class Store:
 
     @contextmanager
     def _session(self) -> Iterator[Session]:
+        # SQLite would go on writing into the deleted file, and all of it would be gone at the end.
+        if self._file is not None and not self._file.exists():
+            raise StoreError(
+                f"the study's database {self._file} was removed while the study ran, and its numbers with it. "
+                "Give the same command again to start anew."
+            )
         try:
             with Session(self._engine, expire_on_commit=False) as session, session.begin():
                 yield session
@@ -206,7 +220,8 @@ def _parse(url: str) -> URL:
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() != "sqlite":
         return create_engine(url, pool_pre_ping=True)
-    engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S})
+    own = {} if "timeout" in url.query else {"timeout": _BUSY_TIMEOUT_S}
+    engine = create_engine(url, connect_args=own)
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -222,7 +237,8 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN")
+    # A plain BEGIN that reads and then writes fails at once, without waiting, if another study wrote meanwhile.
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _reason(error: BaseException) -> str:

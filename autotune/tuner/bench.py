@@ -1,8 +1,7 @@
 """The load generator alone, against any OpenAI-compatible server: ``autotune bench``."""
 
+import math
 import secrets
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -10,6 +9,7 @@ import orjson
 
 from autotune.engine.metrics import EngineMetrics, parse_metrics
 from autotune.errors import EnvironmentFault, UsageError
+from autotune.load.ask import ask
 from autotune.load.capacity import Capacity, Probe
 from autotune.load.capacity_run import measure_capacity
 from autotune.load.checks import check_counts, check_prefix_hits
@@ -25,8 +25,9 @@ from autotune.workload.arrivals import Arrival, Constant, Gamma, Poisson
 from autotune.workload.load import load_workload
 from autotune.workload.types import Workload, scaled
 
-TIMEOUT_S = 10.0
 DEFAULT_CONCURRENCY = 32
+SMALLEST_VOCABULARY = 32
+SHORTEST_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,7 @@ def find_target(settings: BenchSettings) -> tuple[Target, int | None]:
     base = settings.url.rstrip("/").removesuffix("/v1")
     target = Target(base, settings.model or "", settings.api_key)
     try:
-        models = orjson.loads(_get(target, "/v1/models"))["data"]
+        models = orjson.loads(ask(target, "/v1/models"))["data"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise EnvironmentFault(f"{base}/v1/models does not answer as an OpenAI server does: {error}") from None
     found = next((m for m in models if settings.model in (None, m["id"])), None)
@@ -115,11 +116,17 @@ def find_target(settings: BenchSettings) -> tuple[Target, int | None]:
 def _check(settings: BenchSettings) -> None:
     if not settings.url.startswith(("http://", "https://")):
         raise UsageError(f"{settings.url!r} is not a server's URL; give one like http://127.0.0.1:8000")
+    if settings.rate_per_s is not None and not math.isfinite(settings.rate_per_s):
+        raise UsageError(f"--rate {settings.rate_per_s} is no number to send requests by; give one like 10")
+    if settings.vocab_size is not None and settings.vocab_size < SMALLEST_VOCABULARY:
+        raise UsageError(f"--vocab-size {settings.vocab_size} is too small; give the model's own number")
     kinds = [settings.concurrency is not None, settings.rate_per_s is not None, settings.replay, settings.capacity]
     if sum(kinds) > 1:
         raise UsageError("give one of --concurrency, --rate, --replay and --capacity")
     if settings.capacity and not settings.slos:
         raise UsageError("--capacity needs at least one --slo, like --slo ttft_p95=500ms")
+    if settings.min_s < SHORTEST_S:
+        raise UsageError(f"--min {settings.min_s:g}s is too short to measure anything; give {SHORTEST_S:g}s or more")
     if settings.min_s > settings.max_s:
         raise UsageError(f"--min {settings.min_s:g}s is longer than --max {settings.max_s:g}s")
 
@@ -181,20 +188,7 @@ def _arrival(settings: BenchSettings, workload: Workload, rate_per_s: float) -> 
 
 def _scrape(target: Target) -> EngineMetrics | None:
     try:
-        text = _get(target, "/metrics").decode()
+        text = ask(target, "/metrics").decode()
     except OSError:
         return None
     return parse_metrics(text) if "vllm:" in text else None
-
-
-def _get(target: Target, path: str) -> bytes:
-    headers = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
-    request = urllib.request.Request(f"{target.base_url}{path}", headers=headers)
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-            body: bytes = answer.read()
-            return body
-    except urllib.error.HTTPError as error:
-        raise OSError(f"HTTP {error.code}") from None
-    except ValueError as error:
-        raise UsageError(f"{target.base_url!r} is not a server's URL: {error}") from None

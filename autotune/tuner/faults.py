@@ -1,8 +1,8 @@
 """Names what the machine under a study can do to it: a full disk, a locked or lost database.
 
 Our own tables speak for themselves (``StoreError``). Optuna's tables lie in the same database and raise SQLAlchemy's
-errors or their own; files raise ``OSError``. All of these end the study with one cause in words. What was measured
-before is kept, because each point is one transaction.
+errors or their own; files raise ``OSError``, also when the study's folder is removed meanwhile. All of these end the
+study with one cause in words. What was measured before is kept, because each point is one transaction.
 """
 
 import errno
@@ -29,13 +29,21 @@ def named_faults() -> Iterator[None]:
             "free the disk or the lock and give the same command again."
         ) from error
     except OSError as error:
-        if error.errno not in DISK_AT_FAULT:
+        if error.filename is None and error.errno not in DISK_AT_FAULT:
             raise
-        cure = "Free some space" if error.errno in NO_ROOM else "Look at the disk"
-        where = f" ({error.filename})" if error.filename else ""
-        raise EnvironmentFault(
-            f"the disk failed: {error.strerror}{where}. {cure} and give the same command again; the study is kept."
-        ) from error
+        raise EnvironmentFault(_told(error)) from error
+
+
+def _told(error: OSError) -> str:
+    where = f" ({error.filename})" if error.filename else ""
+    again = "give the same command again; the study is kept."
+    if error.errno in NO_ROOM:
+        return f"the disk failed: {error.strerror}{where}. Free some space and {again}"
+    if error.errno in DISK_AT_FAULT:
+        return f"the disk failed: {error.strerror}{where}. Look at the disk and {again}"
+    if error.errno == errno.ENOENT:
+        return f"{error.filename} is gone. If the study's folder was removed or moved, put it back and {again}"
+    return f"{error.strerror}{where}. Mend that and {again}"
 
 
 def _reason(error: BaseException) -> str:

@@ -2,7 +2,8 @@
 
     the configuration is at fault    ──▶ an infeasible outcome, with the margin where vLLM printed one
     the machine was in the way       ──▶ not measured: the search asks for the same trial once more
-    nothing can work                 ──▶ ``EnvironmentFault``: the study stops with one cause
+    nothing can work                 ──▶ ``EnvironmentFault``, or ``UsageError`` where the model's files are at
+                                         fault: the study stops with one cause
 
 A machine that fails twice in the same way is not asked a third time: the second failure of one class in a
 row ends the study. One exception: where the way of failing may be the configuration's own (a crash, a hang,
@@ -10,9 +11,9 @@ wrong answers), both failures were of one configuration, and another one has com
 configuration is at fault. It is blamed once; if the next one fails alike, it was the machine after all.
 """
 
-from autotune.engine.failure_classes import Consequence
+from autotune.engine.failure_classes import MODEL_AT_FAULT, Consequence
 from autotune.engine.failures import Failure, Margin, MarginTokens
-from autotune.errors import EnvironmentFault
+from autotune.errors import EnvironmentFault, UsageError
 from autotune.search.types import Outcome
 
 MOST_OF_A_KIND = 2
@@ -33,7 +34,7 @@ class Judge:
         self._machine_works = False
 
     def outcome(self, failure: Failure, cost_s: float, config_key: str) -> Outcome:
-        """The outcome to tell for the configuration. Raises ``EnvironmentFault`` where the study must stop."""
+        """The outcome to tell for the configuration. Raises as the module says where the study must stop."""
         if failure.teaches or failure.consequence is Consequence.PRUNES_VALUE:
             self._reset()
             margin = None if failure.margin is None else self._fraction(failure.margin)
@@ -44,6 +45,8 @@ class Judge:
             return Outcome("not_measured", cost_s=cost_s, reason=describe(failure))
         if self._in_a_row == MOST_OF_A_KIND and again and self._machine_works and failure.cls.name in EITHERS_FAULT:
             return Outcome("infeasible", cost_s=cost_s, reason=describe(failure))
+        if failure.cls.name in MODEL_AT_FAULT:
+            raise UsageError(f"the study stops, for the model is at fault. {failure}")
         raise EnvironmentFault(f"the study stops, for the machine is at fault. {failure}")
 
     def success(self) -> None:

@@ -4,12 +4,13 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autotune.errors import UsageError
-from autotune.space.model import ModelFacts
+from autotune.space.model import ModelFacts, broken_size
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
@@ -58,15 +59,25 @@ def _local(folder: Path, *, name: str, demo: bool = False) -> ModelChoice:
         raise UsageError(f"{folder} holds no config.json, so it is no model. Give the folder that does.")
     facts = ModelFacts.from_config_json(file)
     text = file.read_bytes()
+    config: dict[str, Any] = json.loads(text)
+    _refuse_broken(config, file)
     return ModelChoice(
         serve=str(folder),
         name=name,
         revision="sha256:" + hashlib.sha256(text).hexdigest()[:16],
         folder=folder,
         facts=facts,
-        config=json.loads(text),
+        config=config,
         demo=demo,
     )
+
+
+def _refuse_broken(config: Mapping[str, Any], file: Path) -> None:
+    """No engine can start on such a file, and the machine would be blamed for it."""
+    if size := broken_size(config):
+        raise UsageError(f"the model is at fault: {file} says {size}, and that must be a whole number above 0.")
+    if not (config.get("model_type") or config.get("architectures")):
+        raise UsageError(f"the model is at fault: {file} names neither a model_type nor architectures.")
 
 
 def _from_hub(hub_id: str) -> ModelChoice:
@@ -78,13 +89,16 @@ def _from_hub(hub_id: str) -> ModelChoice:
             serve=hub_id, name=hub_id.split("/")[-1], revision="unknown", folder=None, facts=ModelFacts(), config={}
         )
     folder = found[-1].parent
+    facts = ModelFacts.from_config_json(folder)
+    config: dict[str, Any] = json.loads(found[-1].read_text(encoding="utf-8"))
+    _refuse_broken(config, found[-1])
     return ModelChoice(
         serve=hub_id,
         name=hub_id.split("/")[-1],
         revision=folder.name,
         folder=folder,
-        facts=ModelFacts.from_config_json(folder),
-        config=json.loads(found[-1].read_text(encoding="utf-8")),
+        facts=facts,
+        config=config,
     )
 
 

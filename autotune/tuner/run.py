@@ -34,7 +34,8 @@ def run_study(settings: RunSettings) -> Recommendation:
     with named_faults(), plan.folder.locked(), stop.on_signals(), run_progress() as progress:
         store = Store.open(plan.storage)
         try:
-            return _tune(plan, store, progress, stop)
+            with store.locked(plan.study):
+                return _tune(plan, store, progress, stop)
         finally:
             store.close()
 

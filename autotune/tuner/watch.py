@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from autotune.engine.engine import Engine
 from autotune.engine.failures import Failure
+from autotune.engine.logs import BootPhase
 
 EVERY_S = 3.0
 
@@ -35,4 +36,7 @@ class Watch:
 
     def _look(self) -> None:
         while self.failure is None and not self._done.wait(EVERY_S):
-            self.failure = self._engine.watchdog()
+            try:
+                self.failure = self._engine.watchdog()
+            except Exception as error:  # a thread's border: what is raised here would be lost, and the watch with it
+                self.failure = Failure.of("unknown", phase=BootPhase.SERVING, line=f"the watch failed: {error!r}")

@@ -23,14 +23,18 @@ from autotune.workload.arrivals import Arrival, Constant, Gamma, Poisson, Ramp
 from autotune.workload.lengths import Lengths
 from autotune.workload.types import RequestShape, SharedPrefix, Workload
 
+# Longer than any context there is; a slip of the finger would fill the client's memory instead.
+MOST_TOKENS = 10_000_000
+_Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
+
 
 class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class _Fixed(_File):
     distribution: Literal["fixed"]
-    tokens: PositiveInt
+    tokens: _Tokens
 
     def value(self) -> Lengths:
         return Lengths.fixed(self.tokens)
@@ -38,8 +42,8 @@ class _Fixed(_File):
 
 class _Uniform(_File):
     distribution: Literal["uniform"]
-    min: PositiveInt
-    max: PositiveInt
+    min: _Tokens
+    max: _Tokens
 
     @model_validator(mode="after")
     def _ordered(self) -> "_Uniform":
@@ -54,8 +58,8 @@ class _LogNormal(_File):
     distribution: Literal["lognormal"]
     median: PositiveFloat
     sigma: PositiveFloat
-    min: PositiveInt
-    max: PositiveInt
+    min: _Tokens
+    max: _Tokens
 
     @model_validator(mode="after")
     def _ordered(self) -> "_LogNormal":
@@ -68,7 +72,7 @@ class _LogNormal(_File):
 
 class _Empirical(_File):
     distribution: Literal["empirical"]
-    values: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+    values: Annotated[tuple[_Tokens, ...], Field(min_length=1)]
 
     def value(self) -> Lengths:
         return Lengths.empirical(self.values)
@@ -83,7 +87,7 @@ _Lengths = Annotated[_Fixed | _Uniform | _LogNormal | _Empirical, Field(discrimi
 
 
 class _Prefix(_File):
-    tokens: PositiveInt
+    tokens: _Tokens
     groups: PositiveInt = 1
 
 

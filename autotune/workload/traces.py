@@ -12,6 +12,7 @@ its prompts are made fresh. A block of Mooncake's trace stands for 512 tokens.
 import csv
 import gzip
 import json
+import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 
 from autotune.errors import UsageError
 from autotune.workload.arrivals import Arrival, Replay
+from autotune.workload.files import MOST_TOKENS
 from autotune.workload.types import TraceRequest, UserRequest, Workload
 
 MOONCAKE_BLOCK = 512
@@ -51,7 +53,7 @@ def _azure(path: Path, lines: list[str]) -> Workload:
     for number, row in enumerate(rows, 2):
         try:
             times.append(datetime.fromisoformat(row["TIMESTAMP"][:26]).timestamp())
-            trace.append(TraceRequest(max(1, int(row["ContextTokens"])), max(1, int(row["GeneratedTokens"]))))
+            trace.append(TraceRequest(_tokens(row["ContextTokens"]), _tokens(row["GeneratedTokens"])))
         except (ValueError, TypeError) as error:
             raise UsageError(f"{path}:{number}: {error}") from None
     return _workload(path, tuple(trace), times)
@@ -80,11 +82,32 @@ def _mooncake(path: Path, parsed: list[Mapping[str, Any]]) -> Workload:
     for number, row in enumerate(parsed, 1):
         try:
             blocks = tuple(int(block) for block in row.get("hash_ids", ()))
-            trace.append(TraceRequest(max(1, int(row["input_length"])), max(1, int(row["output_length"])), blocks))
-            times.append(float(row.get("timestamp", 0)) / 1000)
-        except (KeyError, TypeError, ValueError) as error:
+            trace.append(TraceRequest(_tokens(row["input_length"]), _tokens(row["output_length"]), blocks))
+            times.append(_seconds(row.get("timestamp", 0)) / 1000)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise UsageError(f"{path}:{number}: {error!r} in a trace line") from None
     return _workload(path, tuple(trace), times)
+
+
+def _tokens(given: Any) -> int:
+    """A length in a trace: traces do hold requests of 0 tokens, which count as 1. Raises ValueError."""
+    if not 0 <= int(given) <= MOST_TOKENS:
+        raise ValueError(f"a length of {given} tokens")
+    return max(1, int(given))
+
+
+def _seconds(given: Any) -> float:
+    """A moment in a trace. Raises ValueError, TypeError."""
+    if not math.isfinite(float(given)):
+        raise ValueError(f"a timestamp of {given}")
+    return float(given)
+
+
+def _own_time(path: Path, number: int, given: Any) -> float:
+    try:
+        return _seconds(given)
+    except (TypeError, ValueError):
+        raise UsageError(f"{path}:{number}: timestamp is {given!r}; it must be a number of seconds") from None
 
 
 def _workload(path: Path, trace: tuple[TraceRequest, ...], times: list[float]) -> Workload:
@@ -110,7 +133,7 @@ def _own(path: Path, parsed: list[Mapping[str, Any]]) -> Workload:
     kinds = {isinstance(request.prompt, str) for request in requests}
     if len(kinds) > 1:
         raise UsageError(f"{path}: some lines have a prompt, others messages; use one kind per file")
-    times = [float(row["timestamp"]) for row in parsed if "timestamp" in row]
+    times = [_own_time(path, number, row["timestamp"]) for number, row in enumerate(parsed, 1) if "timestamp" in row]
     return Workload(
         name=path.name.partition(".")[0],
         description=f"{len(requests)} requests of your own",
@@ -125,8 +148,10 @@ def _own_request(path: Path, number: int, body: Any) -> UserRequest:
     if not isinstance(body, dict) or not ("prompt" in body or "messages" in body):
         raise UsageError(f'{path}:{number}: a request needs "prompt" or "messages"')
     tokens = body.get("max_completion_tokens") or body.get("max_tokens") or DEFAULT_OUTPUT
-    if not isinstance(tokens, int) or tokens < 1:
-        raise UsageError(f"{path}:{number}: max_tokens is {tokens!r}; it must be a number of 1 or more")
+    if not isinstance(tokens, int) or not 1 <= tokens <= MOST_TOKENS:
+        raise UsageError(
+            f"{path}:{number}: max_tokens is {tokens!r}; it must be a whole number from 1 to {MOST_TOKENS}"
+        )
     if "messages" in body:
         messages = body["messages"]
         if (

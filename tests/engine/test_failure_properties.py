@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_shapes import as_bytes, boot, errors, failing_log, line, reported, server_fails, traceback
 
-from autotune.engine.failure_classes import Consequence
+from autotune.engine.failure_classes import CLASSES, Consequence
 from autotune.engine.failures import Failure, classify, diagnose
 
 CASES = reported()
@@ -67,8 +67,10 @@ def test_the_way_a_log_was_caught_does_not_matter(name: str, way: str) -> None:
 
 @given(st.binary(max_size=2000))
 @settings(deadline=None)
-def test_any_bytes_are_read_without_an_error(content: bytes) -> None:
-    diagnose([content])
+def test_any_bytes_are_read_without_an_error_and_say_the_same_in_pieces(content: bytes) -> None:
+    whole, cut = diagnose([content]), len(content) // 2
+    assert diagnose([content[:cut], content[cut:]]) == whole
+    assert whole.failure is None or whole.failure.cls.name in CLASSES
 
 
 SCARY = [

@@ -118,7 +118,10 @@ def test_the_gate_ends_engines_of_its_run_and_only_those(spawn: Spawn) -> None:
 
 
 def test_the_ram_gate_of_this_machine_opens() -> None:
-    replace(ram_gate(RUN), limit_s=10)()
+    opened = replace(ram_gate(RUN), limit_s=10)
+    opened()
+    free_bytes = opened.free_bytes()
+    assert free_bytes is not None and free_bytes >= opened.baseline_bytes - opened.tolerance_bytes
 
 
 def test_a_gpu_tenant_blocks_and_is_named() -> None:

@@ -103,8 +103,8 @@ def test_a_typo_in_the_behaviour_ends_the_boot(python: Path) -> None:
 
 def test_environment_variable_beats_the_file(python: Path) -> None:
     set_behaviour(python, {"fail": "unknown"})
-    with serve(python, env={"FAKE_VLLM": "{}"}):
-        pass
+    with serve(python, env={"FAKE_VLLM": "{}"}) as server:
+        assert server.ask("/health")[0] == 200
 
 
 @pytest.mark.parametrize("phase", ["imports", "config", "weights", "compile", "profile", "graphs", "server"])

@@ -6,6 +6,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from autotune.load.types import Target
 
-MOCK = Path(__file__).with_name("mock_server.py")
+HERE = Path(__file__).parent
 
 
 class Mock:
@@ -28,20 +29,36 @@ class Mock:
             return json.load(answer)
 
 
-@pytest.fixture
-def mock(tmp_path: Path) -> Iterator[Callable[..., Mock]]:
-    """A function that starts a mock server with options; all are stopped at the end of the test."""
-    running: list[subprocess.Popen[bytes]] = []
+class Servers:
+    """Starts one kind of server; ``close`` ends all that were started."""
 
-    def start(**options: Any) -> Mock:
-        port_file = tmp_path / f"port{len(running)}"
-        running.append(subprocess.Popen([sys.executable, MOCK, port_file, json.dumps(options)]))
+    def __init__(self, script: str, folder: Path) -> None:
+        self._script, self._folder = HERE / script, folder
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def __call__(self, **options: Any) -> Mock:
+        port_file = self._folder / f"port{len(self._running)}"
+        self._running.append(subprocess.Popen([sys.executable, self._script, port_file, json.dumps(options)]))
         deadline = time.monotonic() + 20
         while not port_file.exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         return Mock(int(port_file.read_text()))
 
-    yield start
-    for process in running:
-        process.kill()
-        process.wait()
+    def close(self) -> None:
+        for process in self._running:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def mock(tmp_path: Path) -> Iterator[Callable[..., Mock]]:
+    """A function that starts a mock server with options; all are stopped at the end of the test."""
+    with closing(Servers("mock_server.py", tmp_path)) as servers:
+        yield servers
+
+
+@pytest.fixture
+def exact(tmp_path: Path) -> Iterator[Callable[..., Mock]]:
+    """The same for servers that note every token."""
+    with closing(Servers("exact_server.py", tmp_path)) as servers:
+        yield servers

@@ -1,6 +1,7 @@
 """The whole client against a mock server whose service times are known."""
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +14,12 @@ from autotune.load.records import COLUMNS, RequestLog
 from autotune.load.types import LoadSpec, Measurement, ServerCounters, Target
 from autotune.workload.arrivals import Constant
 from autotune.workload.lengths import Lengths
+from autotune.workload.prompts import PlannedRequest, PromptStream
 from autotune.workload.types import RequestShape, Workload
 
 SMALL = Workload("small", (RequestShape("s", Lengths.fixed(32), Lengths.fixed(20)),))
+# Requests of 0.4 s: on a machine that does other things as well, a client is late by milliseconds.
+CALM: dict[str, float] = {"ttft_s": 0.02, "itl_s": 0.02}
 QUICK: dict[str, Any] = {"min_s": 1.5, "max_s": 2.0, "warmup_min_s": 0.5, "precision": 0.2}
 
 
@@ -24,7 +28,7 @@ def run(target: Target, load: LoadSpec, workload: Workload = SMALL, **options: A
 
 
 def test_counts_equal_the_servers(mock: Callable[..., Any]) -> None:
-    server = mock(ttft_s=0.02, itl_s=0.005)
+    server = mock(**CALM)
     m = run(server.target, LoadSpec.closed(8, **QUICK))
     stats = server.stats()
     assert m.valid, m.problems
@@ -68,6 +72,23 @@ def test_failures_are_named_and_spoil_the_point(mock: Callable[..., Any], fail: 
     assert words in " ".join((*m.problems, *(f.sample for f in m.failures), *(f.kind for f in m.failures)))
 
 
+@pytest.mark.parametrize("making_s, valid", [(0.01, True), (0.3, False)])
+def test_prompts_are_made_while_the_server_works(
+    mock: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, making_s: float, valid: bool
+) -> None:
+    """10 ms a prompt would cost 2.5 % of a slot's time; what can't be made in time is still a saturated client."""
+    make = PromptStream.next
+
+    def slow(self: PromptStream, *, age: float = 0.0) -> PlannedRequest:
+        time.sleep(making_s)
+        return make(self, age=age)
+
+    monkeypatch.setattr(PromptStream, "next", slow)
+    m = run(mock(**CALM).target, LoadSpec.closed(2, **QUICK))
+    assert m.valid is valid, m.problems
+    assert valid or "client saturated: load reached" in m.problems[0]
+
+
 def test_a_hanging_request_times_out(mock: Callable[..., Any]) -> None:
     load = LoadSpec.closed(8, **{**QUICK, "max_s": 6.0, "min_s": 4.0}, stall_timeout_s=0.6)
     m = run(mock(fail="hang", fail_every=40).target, load)
@@ -97,7 +118,7 @@ def test_prompts_of_two_points_differ_and_of_one_point_repeat(mock: Callable[...
 
 
 def test_chat_sends_messages(mock: Callable[..., Any]) -> None:
-    server = mock(keep_prompts=True)
+    server = mock(**CALM, keep_prompts=True)
     chat = Workload("chat", SMALL.shapes, kind="chat")
     m = run(server.target, LoadSpec.closed(2, **QUICK), chat, vocab_size=None)
     assert m.valid, m.problems
@@ -105,19 +126,19 @@ def test_chat_sends_messages(mock: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "load", [LoadSpec.closed(9, processes=2, **QUICK), LoadSpec.open(Constant(60.0), processes=2, **QUICK)]
+    "load", [LoadSpec.closed(9, processes=2, **QUICK), LoadSpec.open(Constant(20.0), processes=2, **QUICK)]
 )
 def test_several_processes_act_as_one_client(mock: Callable[..., Any], load: LoadSpec) -> None:
-    server = mock(ttft_s=0.02, itl_s=0.005, keep_prompts=True)
+    server = mock(**CALM, keep_prompts=True)
     m = run(server.target, load)
     stats = server.stats()
     assert not [p for p in m.problems if "saturated" not in p]
     assert m.counts.sent == stats["requests"]
     assert abs(m.totals.output_tokens - stats["output_tokens"]) <= 32
     assert len({tuple(p[:4]) for p in stats["prompts"]}) == stats["requests"]
-    expected = 9 / 0.125 if load.concurrency else 60
+    expected = 9 / 0.405 if load.concurrency else 20
     assert m.requests_per_s.value == pytest.approx(expected, rel=0.2)
-    assert m.itl_ms.p50.value == pytest.approx(5, rel=0.2)
+    assert m.itl_ms.p50.value == pytest.approx(20, rel=0.2)
 
 
 def test_very_long_prompts_are_sent_whole(mock: Callable[..., Any]) -> None:

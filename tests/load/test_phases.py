@@ -46,6 +46,13 @@ def test_the_ramp_is_left_out() -> None:
     assert controller.settled
 
 
+def test_a_server_that_falls_silent_ends_the_load_in_bounded_time() -> None:
+    controller = Controller(LoadSpec.closed(32, min_s=5, max_s=600, precision=0, stall_timeout_s=60))
+    ended_s = run(controller, samples(lambda t: 1000 if t < 9 else 0))
+    assert 69 <= ended_s < 70
+    assert controller.interrupted is not None and controller.interrupted.startswith("no token for 60 s with 3")
+
+
 def test_a_steady_load_ends_when_its_rate_is_known() -> None:
     controller = Controller(LoadSpec.closed(32, min_s=5, max_s=60))
     assert run(controller, samples(lambda t: 1000.0)) < 12

@@ -1,4 +1,6 @@
 import sqlite3
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import optuna
@@ -7,6 +9,7 @@ from sqlalchemy import inspect
 from sqlalchemy.engine import make_url
 
 from autotune.errors import StoreError, UsageError
+from autotune.store.lock import study_lock
 from autotune.store.models import Base
 from autotune.store.schema import VERSION_TABLE, upgrade
 from autotune.store.store import NewBoot, NewFailure, Store, _engine
@@ -130,3 +133,46 @@ def test_a_full_disk_stops_clearly(url: str) -> None:
         for _ in range(200):
             boot = store.add_boot(new_boot(run_id))
             store.add_point(boot, prompt_seed=1, live={}, value=None, measurement={"x": "y" * 5000}, duration_s=1)
+
+
+def test_a_study_is_held_by_one_process_however_its_database_is_named(url: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    first, second = Store.open(url), Store.open(f"sqlite:///{tmp_path}/link/study.db")
+    with first.locked("s"):
+        with pytest.raises(UsageError, match="another autotune works on the study s"), second.locked("s"):
+            pass
+        with second.locked("another"):
+            pass
+    with second.locked("s"):
+        pass
+
+
+def test_a_database_on_a_server_is_locked_by_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    here, other = make_url("postgresql://me:secret@db/autotune"), make_url("postgresql://me:secret@db2/autotune")
+    with study_lock(here, "s"):
+        with pytest.raises(UsageError), study_lock(here, "s"):
+            pass
+        with study_lock(other, "s"):
+            pass
+    assert "secret" not in "".join(path.name + path.read_text() for path in tmp_path.iterdir())
+
+
+def test_studies_that_write_to_one_database_at_once_wait_for_each_other(url: str) -> None:
+    def write(name: str) -> None:
+        store = Store.open(url)
+        for number in range(30):
+            store.record_host(f"{name}-{number}", {})
+        store.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(write, "abcd")) == [None] * 4
+    with sqlite3.connect(Path(url.removeprefix("sqlite:///"))) as database:
+        assert database.execute("select count(*) from autotune_host").fetchone() == (120,)
+
+
+def test_a_database_that_was_removed_is_told_and_not_written_into_nowhere(url: str) -> None:
+    store, run_id = store_with_run(url)
+    Path(url.removeprefix("sqlite:///")).unlink()
+    with pytest.raises(StoreError, match=r"study\.db was removed while the study ran"):
+        store.add_boot(new_boot(run_id))

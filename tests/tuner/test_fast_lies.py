@@ -34,7 +34,7 @@ def test_no_cheat_is_exported(tmp_path: Path) -> None:
     rules = [{"when": {FLAG: n}, "time_scale": 0.1, **cheat} for n, cheat in CHEATS.items()]
     python = make_fake_python(tmp_path / "venv", {"time_scale": 0.3, "rules": rules})
     (tmp_path / "space.yaml").write_text(SPACE)
-    words = ["run", "--gpu", "cpu", "--concurrency", "4", "--space", "space.yaml", "--out", "out", "--window", "1s"]
+    words = ["run", "--gpu", "cpu", "--concurrency", "4", "--space", "space.yaml", "--out", "out", "--window", "0.5s"]
     command = [sys.executable, "-m", "autotune", *words, "--study", "cheats", "--trials", "10"]
     done = subprocess.run(
         [*command, "--vllm-python", str(python)], cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from chaos_monkey import study_command
+from chaos_monkey import NO_RACE, study_command
 from fake_vllm import make_fake_python
 
 from autotune.errors import EnvironmentFault, StoreError
@@ -25,9 +25,19 @@ def test_a_full_disk_is_named_with_its_file() -> None:
             raise OSError(error.errno, error.strerror, "/dev/full") from None
 
 
-def test_other_errors_pass() -> None:
-    with pytest.raises(FileNotFoundError), named_faults():
+def test_a_file_that_is_gone_is_named() -> None:
+    with pytest.raises(EnvironmentFault, match=r"^/no/such/file is gone\. If the study's folder"), named_faults():
         Path("/no/such/file").read_text()
+
+
+def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFault, match=r"^Is a directory \(/"), named_faults():
+        tmp_path.read_text()
+
+
+def test_errors_that_are_no_files_pass() -> None:
+    with pytest.raises(ConnectionRefusedError), named_faults():
+        raise ConnectionRefusedError(111, "Connection refused")
 
 
 def test_optunas_database_errors_are_ours(tmp_path: Path) -> None:
@@ -42,7 +52,7 @@ def test_optunas_database_errors_are_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kib", [40, 150, 350])
 def test_a_study_stops_clearly_when_nothing_more_can_be_written_and_goes_on(tmp_path: Path, kib: int) -> None:
     python = make_fake_python(tmp_path / "venv", {"time_scale": 0.3})
-    command = study_command(tmp_path, python, f"full-{kib}", "--trials", "1")
+    command = study_command(tmp_path, python, f"full-{kib}", "--trials", "1", space=NO_RACE)
 
     def no_file_larger() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (kib * 1024, resource.RLIM_INFINITY))
@@ -58,7 +68,8 @@ def test_a_study_stops_clearly_when_nothing_more_can_be_written_and_goes_on(tmp_
 @pytest.mark.slow
 def test_a_locked_database_stops_the_study_and_loses_nothing(tmp_path: Path) -> None:
     python = make_fake_python(tmp_path / "venv", {"time_scale": 0.3})
-    command = study_command(tmp_path, python, "locked", "--trials", "1")
+    storage = ("--storage", "sqlite:///out/study.db?timeout=3")
+    command = study_command(tmp_path, python, "locked", "--trials", "1", *storage, space=NO_RACE)
     tuner = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     database = tmp_path / "out/study.db"
     while not _points(database):

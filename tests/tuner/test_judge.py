@@ -1,7 +1,7 @@
 import pytest
 
 from autotune.engine.failures import Failure, MarginBytes, MarginTokens
-from autotune.errors import EnvironmentFault
+from autotune.errors import EnvironmentFault, UsageError
 from autotune.tuner.judge import Judge
 
 GIB = 2**30
@@ -37,6 +37,11 @@ def test_a_boot_that_works_in_between_starts_the_count_again() -> None:
 def test_what_no_configuration_can_mend_stops_at_once() -> None:
     with pytest.raises(EnvironmentFault, match="\n"):
         Judge(GIB).outcome(Failure.of("broken_install", line="ImportError: _C.abi3.so"), 1, "a")
+
+
+def test_a_model_that_cannot_be_served_is_the_models_fault() -> None:
+    with pytest.raises(UsageError, match="the model is at fault"):
+        Judge(GIB).outcome(Failure.of("weights_corrupt", line="SafetensorError: header"), 1, "a")
 
 
 CRASH = Failure.of("unknown", line="RuntimeError: the flux capacitor is not aligned")

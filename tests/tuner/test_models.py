@@ -41,6 +41,31 @@ def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
         choose_model(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"hidden_size": "abc"}, "hidden_size = 'abc'"),
+        ({"num_hidden_layers": -2}, "num_hidden_layers = -2"),
+        ({"vocab_size": 0}, "vocab_size = 0"),
+        ({"num_attention_heads": 2.5}, "num_attention_heads = 2.5"),
+        ({"head_dim": float("nan")}, "head_dim = nan"),
+        ({"text_config": {"hidden_size": True}}, "hidden_size = True"),
+        ({"architectures": None}, "neither a model_type nor architectures"),
+    ],
+)
+def test_a_broken_config_is_named_as_the_models_fault(tmp_path: Path, wrong: dict[str, object], told: str) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**CONFIG, **wrong}))
+    with pytest.raises(UsageError) as error:
+        choose_model(str(tmp_path))
+    assert str(error.value).startswith(f"the model is at fault: {file} ") and told in str(error.value)
+
+
+def test_sizes_per_layer_and_sizes_left_out_are_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "intermediate_size": [64, 128], "head_dim": None}))
+    assert choose_model(str(tmp_path)).facts.hidden_size is None
+
+
 def test_no_model_means_the_demonstration_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     choice = choose_model(None)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -13,6 +14,10 @@ from typing import Any
 
 import pytest
 from fake_vllm import make_fake_python, set_behaviour
+
+from autotune.engine.demo_model import write_demo_model
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -37,7 +42,7 @@ def python(tmp_path: Path) -> Path:
 @pytest.fixture
 def command(tmp_path: Path, python: Path) -> list[str]:
     (tmp_path / "space.yaml").write_text(SPACE)
-    words = ["run", "--gpu", "cpu", "--space", "space.yaml", "--out", "out", "--window", "1s", "--study", "s"]
+    words = ["run", "--gpu", "cpu", "--space", "space.yaml", "--out", "out", "--window", "0.5s", "--study", "s"]
     return [sys.executable, "-m", "autotune", *words, "--vllm-python", str(python)]
 
 
@@ -103,9 +108,9 @@ def wait_for(condition: Callable[[], bool], limit_s: float = 60) -> None:
         time.sleep(0.05)
 
 
-def count(folder: Path, table: str) -> int:
+def count(folder: Path, table: str, database: str = "out/study.db") -> int:
     try:
-        with sqlite3.connect(f"file:{folder}/out/study.db?mode=ro", uri=True) as connection:
+        with sqlite3.connect(f"file:{folder}/{database}?mode=ro", uri=True) as connection:
             return int(connection.execute(f"select count(*) from {table}").fetchone()[0])
     except sqlite3.OperationalError:
         return 0
@@ -126,22 +131,49 @@ def engines_of(run_id: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_study_goes_on_where_it_was(command: list[str], tmp_path: Path, number: signal.Signals) -> None:
-    name = f"stop-{number.name}-{os.getpid()}"
-    words = [*command, "--trials", "2", "--study", name]
-    tuner = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: points(tmp_path) >= 2)
+EQUAL = SPACE.replace("seeds:\n", 'seeds:\n  - {name: equal, flags: {stream-interval: 4}, why: "has to be raced"}\n')
+
+
+def final_points(folder: Path) -> int:
+    return count(folder, "autotune_point join autotune_boot b on boot_id = b.id where b.role = 'final'")
+
+
+def stopped(words: list[str], folder: Path, number: signal.Signals, when: Callable[[], bool]) -> tuple[int, str]:
+    """Exit code and messages of a run that gets a signal at some moment."""
+    tuner = subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True)
+    wait_for(when)
     tuner.send_signal(number)
     _, stderr = tuner.communicate(timeout=60)
+    return tuner.returncode, stderr
+
+
+def test_a_study_that_was_asked_to_stop_goes_on_where_it_was(command: list[str], tmp_path: Path) -> None:
+    name = f"stop-{os.getpid()}"
+    words = [*command, "--trials", "2", "--study", name]
+    code, stderr = stopped(words, tmp_path, signal.SIGINT, lambda: points(tmp_path) >= 2)
     kept = points(tmp_path)
-    if number is signal.SIGINT:
-        assert tuner.returncode == 130 and "same command" in stderr
-        assert engines_of(name) == []
+    assert code == 130 and "same command" in stderr
+    assert engines_of(name) == []
 
     done = finish(words, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Resuming" in done.stderr and points(tmp_path) >= kept
+    assert engines_of(name) == []
+
+
+def test_a_study_that_is_killed_in_a_trial_and_in_the_race_goes_on(command: list[str], tmp_path: Path) -> None:
+    name = f"kill-{os.getpid()}"
+    (tmp_path / "space.yaml").write_text(EQUAL)
+    words = [*command, "--trials", "2", "--study", name]
+    stopped(words, tmp_path, signal.SIGKILL, lambda: points(tmp_path) >= 2)
+    kept = points(tmp_path)
+    stopped(words, tmp_path, signal.SIGKILL, lambda: final_points(tmp_path) >= 1)
+    raced = final_points(tmp_path)
+    assert points(tmp_path) > kept
+
+    done = finish(words, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Resuming" in done.stderr and final_points(tmp_path) > raced
     assert engines_of(name) == []
 
 
@@ -151,13 +183,61 @@ def test_another_question_under_the_same_name_is_refused(command: list[str], tmp
     assert done.returncode == 2 and "concurrency was 32, is 7" in done.stderr
 
 
-def test_two_tuners_on_one_folder_are_refused(command: list[str], tmp_path: Path) -> None:
-    words = [*command, "--trials", "2"]
+def test_two_tuners_on_one_study_are_refused(command: list[str], tmp_path: Path) -> None:
+    words = [*command, "--trials", "2", "--storage", "sqlite:///shared.db"]
     first = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL)
     try:
-        wait_for(lambda: points(tmp_path) >= 1)
-        done = finish(words, tmp_path)
-        assert done.returncode == 2 and "another autotune" in done.stderr
+        wait_for(lambda: count(tmp_path, "autotune_boot", "shared.db") >= 1)
+        same_folder = finish(words, tmp_path)
+        assert same_folder.returncode == 2 and "another autotune works on out" in same_folder.stderr
+        other_folder = finish([*words, "--out", "other"], tmp_path)
+        assert other_folder.returncode == 2 and "another autotune works on the study s" in other_folder.stderr
     finally:
         first.send_signal(signal.SIGINT)
         first.wait(60)
+
+
+@pytest.mark.parametrize(("lost", "code"), [("out", 4), ("shared.db", 4)])
+def test_a_study_that_loses_its_files_stops_with_one_cause(
+    command: list[str], tmp_path: Path, lost: str, code: int
+) -> None:
+    name = f"lost-{os.getpid()}"
+    storage = ["--storage", "sqlite:///shared.db"] if lost == "shared.db" else []
+    database = "shared.db" if storage else "out/study.db"
+    words = [*command, *storage, "--study", name, "--no-warm-boot"]
+    tuner = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: count(tmp_path, "autotune_point", database) >= 1)
+    gone = tmp_path / lost
+    if gone.is_dir():
+        shutil.rmtree(gone)
+    else:
+        gone.unlink()
+    _, stderr = tuner.communicate(timeout=60)
+    assert tuner.returncode == code, stderr
+    assert "Traceback" not in stderr and str(gone.name) in stderr.splitlines()[-1]
+    assert engines_of(name) == []
+
+
+def test_nothing_around_a_study_can_mislead_it(tmp_path: Path) -> None:
+    """Spaces and all letters in every path, folders that look like vLLM, no data folder, a pipe that closed."""
+    home = tmp_path / "Größe und «Raum» 模型"
+    for trap in ("vllm", "optuna"):
+        (home / trap).mkdir(parents=True)
+        (home / trap / "__init__.py").write_text("raise SystemExit('the wrong one')")
+    (home / "suche — ü.yaml").write_text(SPACE)
+    model = write_demo_model(home / "mein Modell")
+    python = make_fake_python(home / "venv mit Raum")
+    words = ["run", str(model), "--gpu", "cpu", "--space", "suche — ü.yaml", "--out", "Ergebnis ü", "--window", "0.5s"]
+    command = [sys.executable, "-P", "-m", "autotune", *words, "--vllm-python", str(python), "--trials", "1", "--json"]
+    read, write = os.pipe()
+    os.close(read)
+    environ = {**os.environ, "XDG_DATA_HOME": "/dev/null/nowhere", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=home, env=environ, stdout=write, stderr=subprocess.PIPE, text=True, timeout=200, check=False
+    )
+    os.close(write)
+    assert done.returncode == 141 and "Traceback" not in done.stderr and "Exception" not in done.stderr, done.stderr
+    assert "`autotune serve` will not know of this study" in done.stderr
+    launch = (home / "Ergebnis ü/best/launch.sh").read_text()
+    assert "mein Modell" in launch
+    subprocess.run(["sh", "-n", home / "Ergebnis ü/best/launch.sh"], check=True)

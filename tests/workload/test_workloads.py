@@ -24,6 +24,12 @@ def take(prompts: PromptStream, n: int) -> list[np.ndarray]:
     return [prompts.next().prompt for _ in range(n)]
 
 
+ONE_SHAPE = """shapes:
+  - {{name: a, weight: {1}, output: {{distribution: fixed, tokens: 1}},
+     input: {{distribution: fixed, tokens: {0}}}}}
+"""
+
+
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_makes_requests_within_its_limits(name: str) -> None:
     workload, _ = scaled(load_workload(name), 4096)
@@ -59,6 +65,14 @@ def test_an_unknown_name_lists_the_presets() -> None:
             "    output: {distribution: fixed, tokens: 1}\n",
             "min 9 is above max 2",
         ),
+        (ONE_SHAPE.format("-5", "1.0"), "w.yaml:3: shapes.0.input.fixed.tokens: Input should be greater"),
+        (ONE_SHAPE.format("1000000000000", "1.0"), "less than or equal to 10000000"),
+        (ONE_SHAPE.format("5", ".nan"), "w.yaml:2: shapes.0.weight"),
+        (ONE_SHAPE.format("5", ".inf"), "shapes.0.weight: Input should be a finite number"),
+        (ONE_SHAPE.format("5", "1.0") + "sampling: {temperature: .nan}\n", "w.yaml:4: sampling.temperature"),
+        (ONE_SHAPE.format("5", "1.0") + "arrival: {rate_per_s: .inf}\n", "arrival.rate_per_s"),
+        (ONE_SHAPE.format("5", "1.0") + "arrival: {rate_per_s: -1}\n", "arrival.rate_per_s"),
+        ("- a list\n", "w.yaml:1: the file"),
     ],
 )
 def test_a_mistake_in_a_file_is_told_with_its_line(tmp_path: Path, text: str, problem: str) -> None:
