@@ -1,7 +1,8 @@
 """``autotune run``: find the best launch configuration for this machine."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -68,6 +69,20 @@ def run(
             help="Flag for every engine, such as --vllm-arg=--dtype=half.",
         ),
     ] = None,
+    from_command: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from-command",
+            metavar="[NAME=]COMMAND",
+            help="What runs in production: a `vllm serve …` line or a file with one. Tried first, raced at the end.",
+        ),
+    ] = None,
+    from_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from-config", metavar="[NAME=]FILE", help="The same from a vLLM YAML or a study's result.json."
+        ),
+    ] = None,
     allow_unverified_precision: Annotated[
         bool | None,
         typer.Option(
@@ -95,33 +110,19 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")] = False,
 ) -> None:
     """Find the best vLLM launch configuration for this machine, prove it and write it to OUT/best."""
+    options = dict(locals())
     from autotune.report.result import print_result
     from autotune.tuner.run import run_study
     from autotune.tuner.settings import resolve_settings
 
-    given = {
-        "model": _one_model(model, model_option),
-        "gpu": gpu,
-        "objective": objective,
-        "workload": workload,
-        "concurrency": concurrency,
-        "space": space,
-        "budget": budget,
-        "trials": trials,
-        "window": window,
-        "race_window": race_window,
-        "storage": storage,
-        "study": study,
-        "out": out,
-        "seed": seed,
-        "sampler": sampler,
-        "vllm_python": vllm_python,
-        "vllm_arg": vllm_arg,
-        "allow_unverified_precision": allow_unverified_precision,
-        "warm_boot": warm_boot,
-        "live_limits": live_limits,
-    }
-    print_result(run_study(resolve_settings(given)), as_json=json)
+    print_result(run_study(resolve_settings(given(options))), as_json=json)
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a person gave, by the settings' names: the parameters of ``run`` less its own two."""
+    own = ("model", "model_option", "json")
+    settings = {name: value for name, value in options.items() if name not in own}
+    return {"model": _one_model(options["model"], options["model_option"]), **settings}
 
 
 def _one_model(argument: str | None, option: str | None) -> str | None:

@@ -1,13 +1,15 @@
 """The end of a run: what was found, what it is worth and what to do with it."""
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from autotune.store.recommendation import Interval, Recommendation
+from autotune.store.recommendation import Interval, Racer, Recommendation
 
 
 def print_result(recommendation: Recommendation, *, as_json: bool) -> None:
@@ -18,6 +20,8 @@ def print_result(recommendation: Recommendation, *, as_json: bool) -> None:
     console = Console()
     console.print(_headline(recommendation), style="bold", highlight=False)
     console.print(_figures(recommendation))
+    if recommendation.racers:
+        console.print(_race(recommendation.racers, recommendation.unit))
     for reason in recommendation.reasons:
         console.print(f"  {reason}", highlight=False, markup=False)
 
@@ -25,6 +29,8 @@ def print_result(recommendation: Recommendation, *, as_json: bool) -> None:
 def _headline(recommendation: Recommendation) -> str:
     if recommendation.verdict == "adopt":
         return f"Adopt: {recommendation.config}"
+    if recommendation.verdict == "keep-incumbent":
+        return f"Keep what runs in production: {recommendation.config}"
     if recommendation.verdict == "keep-default":
         return "Keep vLLM's defaults: nothing measured better than the noise."
     return "No configuration could be measured."
@@ -39,6 +45,19 @@ def _figures(recommendation: Recommendation) -> Table:
     ]
     for name, text in rows:
         table.add_row(f"  {name}", text)
+    return table
+
+
+def _race(racers: Sequence[Racer], unit: str) -> Table:
+    """The final race: one row a racer, its gain over the default and over each incumbent."""
+    rivals = list(dict.fromkeys(name for racer in racers for name in racer.gain_over))
+    table = Table(box=None, pad_edge=False, title="final race", title_justify="left")
+    for head in ("  racer", unit, *(f"over {name}" for name in rivals)):
+        table.add_column(head, justify="left" if head == "  racer" else "right", overflow="fold")
+    for racer in racers:
+        value = f"{racer.value.value:,.1f}" if racer.value else racer.left or "not measured"
+        gains = (racer.gain_over[name].as_gain() if name in racer.gain_over else "" for name in rivals)
+        table.add_row(Text(f"  {racer.name}"), value, *gains)
     return table
 
 

@@ -5,7 +5,7 @@ searcher = StudySearcher(open_study(name, url, "maximize"), domain, RandomSample
 while budget.allows_trial() and (suggestion := searcher.ask()) is not None:
     searcher.tell(suggestion, measure(suggestion))
 race = Race(baseline, finalists, noise=noise_floor(baseline_blocks))
-while budget.allows_visit() and (visit := race.next()) is not None:
+while (visit := race.next()) is not None and budget.allows_visits(race.left_in_round(visit.round)):
     race.record(visit, measure_fresh(visit))
 race.result()
 """

@@ -1,6 +1,6 @@
 """Which flags carry the gain, and which can go: the winner without each of its flags, raced against the winner.
 
-    variants = without_each(winner, fixed)
+    variants = without_each(winner, fixed)                  # visited as "winner" and by their flags' names
     race = Race(Runner("winner", 0), [Runner(name, 0) for name in variants], worth=0.0, min_rounds=2, max_rounds=2)
     …                                                       # visit and record as in the final race
     parts = contributions(race.result(), "winner")
@@ -11,7 +11,7 @@ proposal: it replaces the winner only after it held in a race of its own.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.search.race import RaceResult
@@ -38,13 +38,18 @@ def without_each(winner: LaunchConfig, fixed: LaunchConfig) -> dict[str, LaunchC
     return {name: winner.without(name) for name, _ in winner.flags if name not in kept}
 
 
-def contributions(result: RaceResult, winner: str, worth: float = 0.01) -> tuple[Contribution, ...]:
+def contributions(
+    result: RaceResult, winner: str, worth: float = 0.01, names: Mapping[str, str] | None = None
+) -> tuple[Contribution, ...]:
     """Each flag's part, largest first; a variant that was dropped from the race (it cannot start) is needed.
 
     ``worth`` is the loss (fraction) that one flag fewer may cost at most, if it is not proven to cost more.
+    ``names`` maps runners to the flags that they lack, where runners are not called by them.
     """
-    found = [_contribution(s.runner, s.gain, s.low, s.high, worth) for s in result.standings if s.runner != winner]
-    found += [Contribution(flag, math.inf, math.inf, math.inf, True) for flag in result.dropped if flag != winner]
+    flag = names or {s: s for s in (*(x.runner for x in result.standings), *result.dropped)}
+    standings = [s for s in result.standings if s.runner != winner]
+    found = [_contribution(flag[s.runner], s.gain, s.low, s.high, worth) for s in standings]
+    found += [Contribution(flag[r], math.inf, math.inf, math.inf, True) for r in result.dropped if r != winner]
     return tuple(sorted(found, key=lambda c: -c.gain))
 
 

@@ -1,39 +1,63 @@
 """What may still be spent: seconds of machine time and trials.
 
-Everything is charged as it was measured: imports, compile, warm-up, load, stop, failed boots too. The final
-race is part of the budget, so its cost is kept back from the start, and grows or shrinks with the boots
-seen. Before the first boot the forecast uses a guess; after it, what this machine showed. The race boots plainly:
-until a plain boot was seen, it is taken for a warm one plus the imports twice, once for the API server and once
-for the engine core.
+Time is wall time of the study's runs: imports, compile, warm-up, load, stop, failed boots and waiting count
+alike. The final race is part of the budget, so its cost is kept back from the start, and grows or shrinks
+with the boots seen. Before the first boot the forecast uses a guess; after it, what this machine showed.
+
+A visit of the race costs more than a trial: its load may take longer, and it boots plainly: until a plain boot was
+seen, that is taken for a warm one plus the imports twice, once for the API server and once for the engine core. It
+costs less where its configuration has been compiled before.
 """
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 
+# A study ends within 10 % of its budget; half of that is planned with where time is short.
+SLACK, OVERRUN = 1.05, 1.1
 IMPORTS_OF_A_PLAIN_BOOT = 2
 
 
 @dataclass(slots=True)
 class Budget:
-    """``seconds`` and ``trials`` are limits (None: no limit); ``race_visits`` boots are kept for the end."""
+    """``seconds`` and ``trials`` are limits (None: no limit); ``race_visits`` boots are kept for the end.
+
+    ``before_s`` was spent by earlier runs of the study. ``race_extra_s`` is what a point of the race takes longer
+    than one of the search, until one was seen. The first ``least_trials`` may use ``SLACK`` of the budget: a race
+    without a search behind it is worth little.
+    """
 
     seconds: float | None = None
     trials: int | None = None
     race_visits: int = 6
+    least_trials: int = 4
     boot_guess_s: float = 90.0
     point_guess_s: float = 20.0
-    spent_s: float = 0.0
+    race_extra_s: float = 0.0
+    before_s: float = 0.0
     trials_done: int = 0
     boots_s: list[float] = field(default_factory=list)
-    points_s: list[float] = field(default_factory=list)
     plain_boots_s: list[float] = field(default_factory=list)
     warm_boots_s: list[float] = field(default_factory=list)
     warm_imports_s: float = 0.0
+    points_s: list[float] = field(default_factory=list)
+    race_points_s: list[float] = field(default_factory=list)
+    stops_s: list[float] = field(default_factory=list)
+    clock: Callable[[], float] = time.monotonic
+    started: float = field(init=False)
 
-    def charge_boot(self, boot_s: float) -> None:
+    def __post_init__(self) -> None:
+        self.started = self.clock()
+
+    @property
+    def spent_s(self) -> float:
+        """Wall time of this run and of those before it."""
+        return self.before_s + self.clock() - self.started
+
+    def saw_boot(self, boot_s: float) -> None:
         """A boot, whether it succeeded or not."""
         self.boots_s.append(boot_s)
-        self.spent_s += boot_s
 
     def learn_boot(self, boot_s: float, *, warm: bool, compile_s: float = 0.0, imports_s: float = 0.0) -> None:
         """What a good boot teaches about the race's: of ``boot_s``, ``compile_s`` does not come again for the same
@@ -44,14 +68,13 @@ class Budget:
         else:
             self.plain_boots_s.append(boot_s - compile_s)
 
-    def charge_point(self, point_s: float) -> None:
+    def saw_point(self, point_s: float, *, race: bool = False) -> None:
         """A point with its warm-up."""
-        self.points_s.append(point_s)
-        self.spent_s += point_s
+        (self.race_points_s if race else self.points_s).append(point_s)
 
-    def charge(self, seconds: float) -> None:
-        """Anything else: waiting for memory, repairs."""
-        self.spent_s += seconds
+    def saw_stop(self, stop_s: float) -> None:
+        """An engine's end."""
+        self.stops_s.append(stop_s)
 
     def count_trial(self) -> None:
         """One trial was told, whatever it gave."""
@@ -60,26 +83,35 @@ class Budget:
     @property
     def boot_s(self) -> float:
         """Expected cost of the next boot: the median of the last ones (the first is often a cold compile)."""
-        return median(self.boots_s[-9:]) if self.boots_s else self.boot_guess_s
+        return _expected(self.boots_s, self.boot_guess_s)
 
     @property
     def point_s(self) -> float:
         """Expected cost of the next point."""
-        return median(self.points_s[-9:]) if self.points_s else self.point_guess_s
+        return _expected(self.points_s, self.point_guess_s)
+
+    @property
+    def stop_s(self) -> float:
+        """Expected cost of ending an engine."""
+        return _expected(self.stops_s, 0.0)
+
+    @property
+    def compile_s(self) -> float:
+        """Expected cost of compiling a configuration that was not booted before."""
+        return max(0.0, self.boot_s - self._plain_boot_s)
 
     @property
     def visit_s(self) -> float:
-        """Expected cost of one visit of the race: what races has been compiled before."""
-        return self._plain_boot_s + self.point_s
+        """Expected cost of one visit of the race."""
+        point_s = _expected(self.race_points_s, self.point_s + self.race_extra_s)
+        return self._plain_boot_s + point_s + self.stop_s
 
     @property
     def _plain_boot_s(self) -> float:
         """Expected cost of a plain boot whose kernels are compiled."""
-        if self.plain_boots_s:
-            return median(self.plain_boots_s[-9:])
-        if self.warm_boots_s:
-            return median(self.warm_boots_s[-9:]) + IMPORTS_OF_A_PLAIN_BOOT * self.warm_imports_s
-        return self.boot_s
+        if self.plain_boots_s or not self.warm_boots_s:
+            return _expected(self.plain_boots_s, self.boot_s)
+        return _expected(self.warm_boots_s, 0.0) + IMPORTS_OF_A_PLAIN_BOOT * self.warm_imports_s
 
     @property
     def reserve_s(self) -> float:
@@ -95,16 +127,27 @@ class Budget:
         """Whether one more trial fits; the first (the baseline) always does."""
         if self.trials is not None and self.trials_done >= self.trials:
             return False
-        cost = self.point_s + (self.boot_s if new_boot else 0.0)
-        return self.trials_done == 0 or self.left_s is None or self.left_s >= cost
+        if self.trials_done == 0 or self.left_s is None or self.seconds is None:
+            return True
+        cost = self.point_s + (self.boot_s + self.stop_s if new_boot else 0.0)
+        slack_s = (SLACK - 1) * self.seconds if self.trials_done < self.least_trials else 0.0
+        return self.left_s + slack_s >= cost
 
-    def allows_visit(self) -> bool:
-        """Whether one more visit of the race fits into the whole budget (10 % over is accepted)."""
-        return self.seconds is None or self.spent_s + self.visit_s <= 1.1 * self.seconds
+    def allows_visits(self, visits: int, share: float = 1.0) -> bool:
+        """Whether so many more visits of the race end within ``share`` of the budget."""
+        return self.seconds is None or self.spent_s + visits * self.visit_s <= share * self.seconds
+
+    def over(self, keep_s: float = 0.0) -> bool:
+        """Whether the hard end is reached, ``keep_s`` before it: 10 % beyond the budget."""
+        return self.seconds is not None and self.spent_s > OVERRUN * self.seconds - keep_s
 
     def trials_left(self) -> int | None:
         """Forecast of trials that still fit, each with its own boot; None without any limit."""
         limits = [] if self.trials is None else [self.trials - self.trials_done]
         if self.left_s is not None:
-            limits.append(int(self.left_s // (self.boot_s + self.point_s)))
+            limits.append(int(self.left_s // (self.boot_s + self.point_s + self.stop_s)))
         return max(min(limits), 0) if limits else None
+
+
+def _expected(seen: list[float], guess: float) -> float:
+    return median(seen[-9:]) if seen else guess

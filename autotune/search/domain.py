@@ -79,8 +79,9 @@ class Domain:
         return self.space.fixed.merged(LaunchConfig.of(kept))
 
     def assignment(self, config: LaunchConfig) -> dict[str, Value]:
-        """The assignment that a config stands for; flags outside the space are not in it."""
-        return self.canonical({axis.name: config.get(axis.name) for axis in self.axes})
+        """The assignment that a config stands for; flags and values outside the space are not in it."""
+        values = {axis.name: self._unset_default(axis.name, config.get(axis.name)) for axis in self.axes}
+        return self.canonical({a.name: values[a.name] if a.holds(values[a.name]) else None for a in self.axes})
 
     def live_limits(self, chosen: Assignment) -> dict[str, int]:
         """Values of the live parameters, defaults by their value where it is known."""

@@ -1,25 +1,37 @@
-"""What is known before anything is spent: seeds, what cannot start, what physics likes, what it would cost.
+"""What is known before anything is spent: seeds, what cannot start, what would be tried.
 
 Arithmetic prunes and orders; measurements decide. The memory model (the engine room's, handed in) is used with
 a margin that is learned: where a configuration that it called possible ran out of memory all the same, more
 spare memory than that one had is asked for from then on, so that one cause costs one boot, not ten.
 """
 
+import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotune.search.budget import Budget
 from autotune.search.domain import Domain
 from autotune.search.roofline import Roofline, RooflinePrior
-from autotune.search.types import Direction, Feasibility, Observation, Origin, Predictor
+from autotune.search.samplers import Context, Sampler
+from autotune.search.types import (
+    GIVEN,
+    Assignment,
+    Effective,
+    Feasibility,
+    Fidelity,
+    Observation,
+    Origin,
+    Predictor,
+)
 from autotune.space.config import LaunchConfig
 from autotune.space.parameters import SearchSpace
 
 MOST_SPARE = 0.06
 STEP = 0.003
+MODE, THROUGHPUT = "performance-mode", "throughput"
+_NUMBERS = re.compile(r"\d[\d.,]*")
 
 
 class MemoryGuard:
@@ -53,16 +65,23 @@ class MemoryGuard:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A configuration that would be tried; ``predicted`` is in the objective's unit, if physics says something."""
+    """A configuration that would be tried.
+
+    ``predicted`` is in the objective's unit, if physics says something; ``skipped`` is why it will be left out.
+    """
 
     origin: Origin
     config: LaunchConfig
     predicted: float | None
+    skipped: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Impossible:
-    """A reason why configurations cannot start, how many of those looked at, and one of them."""
+    """A kind of reason why configurations cannot start, how many of those looked at, and one of them.
+
+    ``reason`` is that one's own, with its numbers.
+    """
 
     reason: str
     count: int
@@ -70,70 +89,89 @@ class Impossible:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """``first`` are tried in this order; ``likely`` are the best by physics among ``looked_at`` random ones.
+class Outlook:
+    """``first`` are tried in this order; ``next_up`` would the sampler choose if it learned nothing on the way.
 
-    ``boots`` and ``seconds`` forecast the whole run from measured boots (or a guess before the first).
+    ``impossible`` counts among ``looked_at`` random configurations; ``assignments`` is the size of the space.
     """
 
     assignments: int
     first: tuple[Candidate, ...]
-    likely: tuple[Candidate, ...]
+    next_up: tuple[Candidate, ...]
     impossible: tuple[Impossible, ...]
     looked_at: int
-    boots: int | None
-    seconds: float | None
 
 
 def seeds(
-    space: SearchSpace, incumbent: LaunchConfig | None = None, champions: Sequence[LaunchConfig] = ()
+    space: SearchSpace, incumbents: Sequence[LaunchConfig] = (), champions: Sequence[LaunchConfig] = ()
 ) -> list[tuple[Origin, LaunchConfig]]:
     """Configurations worth trying first: what runs in production, earlier winners, rules of thumb, vLLM's own modes."""
-    found: list[tuple[Origin, LaunchConfig]] = [] if incumbent is None else [("incumbent", incumbent)]
+    found: list[tuple[Origin, LaunchConfig]] = [("incumbent", c) for c in incumbents]
     found += [("seed", c) for c in (*champions, *space.seeds)]
-    modes = next((p.values for p in space.parameters if p.name == "performance-mode"), ())
-    if "throughput" in modes:
-        found.append(("seed", LaunchConfig.of({"performance-mode": "throughput"})))
+    modes = next((p.values for p in space.parameters if p.name == MODE), ())
+    if THROUGHPUT in modes:
+        found.append(("seed", LaunchConfig.of({MODE: THROUGHPUT})))
     return found
 
 
-def plan(
+def outlook(
     domain: Domain,
     first: Sequence[tuple[Origin, LaunchConfig]],
-    budget: Budget,
+    sampler: Sampler,
     *,
-    direction: Direction = "maximize",
     feasible: Predictor | None = None,
     prior: RooflinePrior | None = None,
     history: Sequence[Observation] = (),
+    effective: Effective = LaunchConfig.key,
     rng: np.random.Generator,
     looked_at: int = 1000,
-    show: int = 8,
-) -> Plan:
+    show: int = 5,
+) -> Outlook:
     """What a run would do, at no cost; ``history`` of an earlier run sharpens it."""
     guard = MemoryGuard(feasible)
     guard.learn(history)
     model = prior.fitted(history) if prior else None
     drawn = {c.key(): c for c in (domain.config(domain.assigned(r)) for r in domain.draw(rng, looked_at))}
-    verdicts = [(config, guard(config)) for config in drawn.values()]
-    fitting = [Candidate("sampler", c, _predicted(prior, model, c)) for c, v in verdicts if v.fits]
-    known = sorted((c for c in fitting if c.predicted is not None), key=lambda c: c.predicted or 0.0)
-    likely = known[::-1] if direction == "maximize" else known
-    trials = budget.trials_left()
-    boots = None if trials is None else trials + budget.race_visits
-    return Plan(
+    started = [
+        Candidate(origin, full, _predicted(prior, model, full), "" if origin in GIVEN else _why_not(guard, full))
+        for origin, full in _merged(domain, first)
+    ]
+    seen = {effective(o.suggestion.target) for o in history} | {effective(c.config) for c in started}
+    chosen = _proposed(domain, sampler, Context(history, lambda *_: True, rng), guard, effective, seen, show)
+    return Outlook(
         assignments=domain.size,
-        first=tuple(
-            Candidate(origin, full, _predicted(prior, model, full))
-            for origin, full in _merged(domain, first)
-            if origin == "baseline" or guard(full).fits
-        ),
-        likely=tuple(likely[:show]),
-        impossible=_impossible(verdicts),
+        first=tuple(started),
+        next_up=tuple(Candidate("sampler", c, _predicted(prior, model, c)) for c in chosen),
+        impossible=_impossible([(config, guard(config)) for config in drawn.values()]),
         looked_at=len(drawn),
-        boots=boots,
-        seconds=None if boots is None else boots * (budget.boot_s + budget.point_s),
     )
+
+
+def _proposed(
+    domain: Domain,
+    sampler: Sampler,
+    context: Context,
+    guard: MemoryGuard,
+    effective: Effective,
+    seen: set[Hashable],
+    count: int,
+) -> list[LaunchConfig]:
+    """Proposals one after the other, each new and possible, from one and the same history."""
+
+    def allowed(assignment: Assignment, fidelity: Fidelity) -> bool:
+        config = domain.config(assignment)
+        return effective(config) not in seen and guard(config).fits
+
+    found: list[LaunchConfig] = []
+    while len(found) < count and (proposal := sampler.propose(replace(context, allowed=allowed))) is not None:
+        found.append(domain.config(proposal.assignment))
+        seen.add(effective(found[-1]))
+    return found
+
+
+def _why_not(guard: MemoryGuard, config: LaunchConfig) -> str:
+    verdict = guard(config)
+    return "" if verdict.fits else verdict.reason or "predicted impossible"
 
 
 def _merged(domain: Domain, first: Sequence[tuple[Origin, LaunchConfig]]) -> list[tuple[Origin, LaunchConfig]]:
@@ -147,6 +185,8 @@ def _predicted(prior: RooflinePrior | None, model: Roofline | None, config: Laun
 
 
 def _impossible(verdicts: Sequence[tuple[LaunchConfig, Feasibility]]) -> tuple[Impossible, ...]:
-    refused = [(verdict.reason, config) for config, verdict in verdicts if not verdict.fits]
-    examples = dict(reversed(refused))
-    return tuple(Impossible(reason, n, examples[reason]) for reason, n in Counter(r for r, _ in refused).most_common())
+    """Reasons that differ in their numbers only are one kind."""
+    refused = [(_NUMBERS.sub("#", v.reason), v.reason, config) for config, v in verdicts if not v.fits]
+    examples = {kind: (reason, config) for kind, reason, config in reversed(refused)}
+    counts = Counter(kind for kind, _, _ in refused).most_common()
+    return tuple(Impossible(examples[kind][0], count, examples[kind][1]) for kind, count in counts)

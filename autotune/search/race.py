@@ -59,7 +59,8 @@ class Standing:
 class RaceResult:
     """``adopt``: ``winner`` beats the default. ``tie``: within the noise, keep the default. ``hold``: nothing
     is better than the default. ``dropped`` maps a runner to the reason why it left the race. ``half_width`` is
-    half of the interval of a difference of two runners, in logarithms."""
+    half of the interval of a difference of two runners, in logarithms. ``values`` holds each runner's visits in the
+    order of their rounds, half done rounds included."""
 
     verdict: Verdict
     winner: str | None
@@ -67,13 +68,20 @@ class RaceResult:
     dropped: Mapping[str, str] = field(default_factory=dict)
     rounds: int = 0
     half_width: float = 0.0
+    values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def gain_over(self, mine: Standing, rival: Standing) -> tuple[float, float, float]:
+        """The gain of one runner over another as a fraction, with the ends of its interval."""
+        gain = math.log1p(mine.gain) - math.log1p(rival.gain)
+        return math.expm1(gain), math.expm1(gain - self.half_width), math.expm1(gain + self.half_width)
 
 
 class Race:
     """Says which runner to visit next and judges the results.
 
     ``baseline`` is a runner of its own, or None where the default does not start; then the best runner is
-    adopted. ``worth`` is the smallest gain (fraction) that justifies a change of configuration.
+    adopted. ``worth`` is the smallest gain (fraction) that justifies a change of configuration. ``rivals`` are
+    runners whom the leader must be told from as well before the race stops early.
     """
 
     def __init__(
@@ -88,8 +96,10 @@ class Race:
         min_rounds: int = 2,
         max_rounds: int = 4,
         blocks: int = 1,
+        rivals: Sequence[str] = (),
     ) -> None:
         self._baseline = baseline
+        self._rivals = frozenset(rivals)
         self._runners = {r.key: r for r in ([baseline] if baseline else []) + list(finalists)}
         self._sign = 1.0 if direction == "maximize" else -1.0
         self._noise = noise
@@ -110,6 +120,10 @@ class Race:
             if waiting:
                 return None if self._decided(number) else Visit(waiting[0], number)
         return None
+
+    def left_in_round(self, number: int) -> int:
+        """Visits that a round still needs."""
+        return sum((key, number) not in self._logs for key in self._alive())
 
     def record(self, visit: Visit, value: float) -> None:
         """A visit's result, positive, in the objective's unit."""
@@ -136,7 +150,12 @@ class Race:
             ahead = any(s.high > self._worth for s in standings if s.runner != self._baseline_key())
             verdict = "tie" if ahead else "hold"
         half = self._half_width(rounds) if rounds else 0.0
-        return RaceResult(verdict, winner, tuple(standings), dict(self._dropped), rounds, half)
+        values = {key: self._values(key) for key in self._runners}
+        return RaceResult(verdict, winner, tuple(standings), dict(self._dropped), rounds, half, values)
+
+    def _values(self, key: str) -> tuple[float, ...]:
+        found = (self._logs.get((key, number)) for number in range(self._max_rounds))
+        return tuple(math.exp(value) for value in found if value is not None)
 
     @property
     def _baseline_lost(self) -> bool:
@@ -168,7 +187,14 @@ class Race:
         standings = self._standings(number)
         best = max((s for s in standings if s.runner in finalists), key=lambda s: s.gain)
         hopeless = all(s.high < self._worth for s in standings if s.runner in finalists)
-        return hopeless or self._baseline_key() is None or (best.low > 0 and best.gain >= self._worth)
+        if hopeless or self._baseline_key() is None:
+            return True
+        return best.low > 0 and best.gain >= self._worth and self._rivals_told(best, standings, number)
+
+    def _rivals_told(self, best: Standing, standings: Sequence[Standing], rounds: int) -> bool:
+        """Whether every rival is clearly behind the leader; a leading rival has nobody to be told from."""
+        ahead = [math.log1p(best.gain) - math.log1p(s.gain) for s in standings if s.runner in self._rivals]
+        return best.runner in self._rivals or all(lead > self._half_width(rounds) for lead in ahead)
 
     def _standings(self, rounds: int) -> list[Standing]:
         if rounds == 0:

@@ -24,6 +24,7 @@ from autotune.search.domain import Domain
 from autotune.search.planner import MemoryGuard
 from autotune.search.samplers import Context, Proposal, Sampler, constraints, distributions, parameters, worst_value
 from autotune.search.types import (
+    GIVEN,
     Assignment,
     Direction,
     Effective,
@@ -50,7 +51,7 @@ def open_study(name: str, storage: str | None, direction: Direction) -> optuna.S
 
 
 class StudySearcher:
-    """A ``Searcher`` on an Optuna study: baseline, then seeds, then the sampler.
+    """A ``Searcher`` on an Optuna study: baseline, then incumbents and seeds, then the sampler.
 
     ``slo_names`` are the keys that every measured outcome's ``violations`` has. ``effective`` maps a config
     to what it really means for vLLM (two configs with equal meaning are tried once). ``feasible`` prunes what
@@ -90,7 +91,8 @@ class StudySearcher:
         if (unfinished := self._unfinished(trials)) is not None:
             return unfinished
         seen = {self._identity(_suggestion(t)) for t in trials}
-        return self._next_first(seen) or self._next_sampled(seen, len(trials), running)
+        inside = running if running is not None and self._inside(running) else None
+        return self._next_first(seen) or self._next_sampled(seen, len(trials), inside)
 
     def tell(self, suggestion: Suggestion, outcome: Outcome) -> None:
         """See ``Searcher.tell``. Raises ValueError when SLO keys differ from the study's."""
@@ -108,12 +110,13 @@ class StudySearcher:
         return [observation for t in trials if (observation := _observation(t)) is not None]
 
     def finalists(self, count: int, slo_margin: float = 0.0) -> list[Observation]:
-        """The best own boots that meet every SLO with ``slo_margin`` to spare, best first; never the baseline.
+        """The best own boots that meet every SLO with ``slo_margin`` to spare, best first; never the baseline or an
+        incumbent, which race anyway.
 
         Ordered by the sampler's estimate where it has one (it has seen the neighbours of a lucky number),
         else by the pessimistic end of each value (one standard error).
         """
-        history = self.history()
+        history = self._lessons()
         estimates = self._sampler.estimates(history)
         scores = estimates if estimates is not None else [self._pessimistic(o) for o in history]
         ready = [(s, i) for i, (s, o) in enumerate(zip(scores, history, strict=True)) if _candidate(o, slo_margin)]
@@ -144,7 +147,7 @@ class StudySearcher:
         for origin, config in self._first:
             full = self.domain.space.fixed.merged(config)
             new = (self._effective(full), "own") not in seen
-            if new and (origin == "baseline" or self.verdict(full).fits):
+            if new and (origin in GIVEN or self.verdict(full).fits):
                 return self._open(Suggestion(-1, full, full, self.domain.assignment(full), origin))
         return None
 
@@ -157,12 +160,22 @@ class StudySearcher:
             new = (key, "own") not in seen and (key, fidelity) not in seen
             return new and (fidelity == "live" or self.verdict(config).fits)
 
-        history = self.history()
+        history = self._lessons()
         self._guard.learn(history)
         rng = np.random.default_rng((self._seed, trials))
         engine = None if running is None else self.domain.assignment(running)
         proposal = self._sampler.propose(Context(history, allowed, rng, engine))
         return None if proposal is None else self._open(self._suggest(proposal, running))
+
+    def _lessons(self) -> list[Observation]:
+        """What the sampler may learn from: an incumbent with flags outside the space stands for no point in it."""
+        return [o for o in self.history() if o.suggestion.origin != "incumbent" or self._inside(o.suggestion.target)]
+
+    def _inside(self, config: LaunchConfig) -> bool:
+        """Whether the space can express a config, whatever context length it serves."""
+        length = {name: value for name, value in config.flags if name == "max-model-len"}
+        known = self.domain.config(self.domain.assignment(config)).merged(LaunchConfig.of(length))
+        return self._effective(known) == self._effective(config)
 
     def _suggest(self, proposal: Proposal, running: LaunchConfig | None) -> Suggestion:
         target = self.domain.config(proposal.assignment)
@@ -210,7 +223,7 @@ def _unused_sampler() -> optuna.samplers.BaseSampler:
 
 def _candidate(observation: Observation, slo_margin: float) -> bool:
     outcome, suggestion = observation.outcome, observation.suggestion
-    own = suggestion.fidelity == "own" and suggestion.origin != "baseline" and outcome.status == "measured"
+    own = suggestion.fidelity == "own" and suggestion.origin not in GIVEN and outcome.status == "measured"
     return own and all(v <= -slo_margin for v in outcome.violations.values())
 
 

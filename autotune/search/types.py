@@ -21,6 +21,8 @@ Status = Literal["measured", "infeasible", "not_measured"]
 Fidelity = Literal["own", "live"]
 Direction = Literal["maximize", "minimize"]
 Origin = Literal["baseline", "incumbent", "seed", "sampler", "confirm"]
+# Measured whatever arithmetic says, and raced whatever the search saw.
+GIVEN: tuple[Origin, ...] = ("baseline", "incumbent")
 Effective = Callable[[LaunchConfig], Hashable]
 
 

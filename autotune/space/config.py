@@ -54,9 +54,10 @@ class LaunchConfig:
         return {name: (old, new) for name, (old, new) in pairs.items() if old is not new and old != new}
 
     def changes_from(self, base: "LaunchConfig") -> "LaunchConfig":
-        """Only the flags that ``base`` has not or has with another value."""
-        changed = self.differences(base)
-        return LaunchConfig.of({name: new for name, (_, new) in changed.items() if new is not None})
+        """Only the flags and variables that ``base`` has not or has with another value."""
+        flags = {name: new for name, (_, new) in self.differences(base).items() if new is not None}
+        theirs = dict(base.env)
+        return LaunchConfig.of(flags, {name: value for name, value in self.env if theirs.get(name) != value})
 
     def __str__(self) -> str:
         """A shell-ready line of assignments and flags, or a word for the empty configuration."""

@@ -5,6 +5,7 @@ A ``Recommendation`` is one value that travels from the tuner to the store, the 
 the study was given as well, so a launcher passes both.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -13,7 +14,8 @@ from autotune.space.config import LaunchConfig
 
 SCHEMA_VERSION = 1
 
-Verdict = Literal["adopt", "keep-default", "nothing-feasible"]
+Verdict = Literal["adopt", "keep-incumbent", "keep-default", "nothing-feasible"]
+Role = Literal["default", "incumbent", "finalist"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,68 @@ class Interval:
     value: float
     low: float
     high: float
+
+    @classmethod
+    def around(cls, value: float, half: float) -> "Interval":
+        """``value`` with ``half`` of the interval of its logarithm to each side."""
+        return cls(value, value * math.exp(-half), value * math.exp(half))
+
+    def as_gain(self) -> str:
+        """A fraction in words, such as ``+41.2 % (+38.0 to +44.5)``."""
+        low, mid, high = (f"{100 * x:+.1f}" for x in (self.low, self.value, self.high))
+        return f"{mid} % ({low} to {high})"
+
+
+@dataclass(frozen=True, slots=True)
+class Racer:
+    """One configuration of the final race.
+
+    ``config`` is what it sets beyond the study's fixed flags. ``rounds`` are its visits in the objective's unit,
+    ``value`` their mean; None where no round was whole. ``gain_over`` maps the default and each incumbent, by name,
+    to the gain over it as a fraction. ``left`` says why it left the race.
+    """
+
+    name: str
+    role: Role
+    config: LaunchConfig
+    rounds: tuple[float, ...]
+    value: Interval | None
+    gain_over: Mapping[str, Interval]
+    left: str = ""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Racer":
+        """The racer that ``asdict`` wrote."""
+        return cls(
+            name=data["name"],
+            role=data["role"],
+            config=_config(data["config"]),
+            rounds=tuple(data["rounds"]),
+            value=_interval(data["value"]),
+            gain_over={name: Interval(**gain) for name, gain in data["gain_over"].items()},
+            left=data["left"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one flag of the winner carries: the loss without it, measured in a race of its own.
+
+    ``gain`` is a fraction of the winner without the flag, None where it does not start without it. ``kept`` is False
+    for a flag that carries nothing and was dropped.
+    """
+
+    flag: str
+    gain: Interval | None
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Soak:
+    """The load of longest requests that the exported configuration held, with so many in flight, for ``seconds``."""
+
+    in_flight: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +112,8 @@ class Provenance:
 class Recommendation:
     """``gain`` is best / baseline minus 1, from the final race only; None where nothing was raced.
 
-    ``baseline`` and ``best`` are the objective in ``unit``, from the same race.
+    ``baseline`` and ``best`` are the objective in ``unit``, from the same race. ``racers`` is that race as a table.
+    ``parts`` say which flags carry the gain, where the budget had room to measure that.
     """
 
     verdict: Verdict
@@ -61,6 +126,9 @@ class Recommendation:
     reasons: tuple[str, ...]
     boot_s: float | None
     provenance: Provenance
+    racers: tuple[Racer, ...] = ()
+    parts: tuple[Part, ...] = ()
+    soak: Soak | None = None
 
     @property
     def launch(self) -> LaunchConfig:
@@ -87,6 +155,9 @@ class Recommendation:
             reasons=tuple(data["reasons"]),
             boot_s=data["boot_s"],
             provenance=Provenance(**data["provenance"]),
+            racers=tuple(Racer.from_json(racer) for racer in data.get("racers", ())),
+            parts=tuple(Part(p["flag"], _interval(p["gain"]), p["kept"]) for p in data.get("parts", ())),
+            soak=Soak(**data["soak"]) if data.get("soak") else None,
         )
 
     def gain_text(self) -> str:

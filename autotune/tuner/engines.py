@@ -24,6 +24,7 @@ from autotune.engine.live import LiveUnavailable, blames_live_limits, has_live_l
 from autotune.engine.logs import BootPhase
 from autotune.engine.types import BootFailed, BootReport, EngineSpec
 from autotune.engine.warm import WarmServer
+from autotune.errors import AutotuneError, Interrupted
 from autotune.report.progress import RunProgress
 from autotune.search.budget import Budget
 from autotune.space.config import LaunchConfig
@@ -33,8 +34,14 @@ from autotune.tuner.plan import Plan
 from autotune.tuner.session import Session
 from autotune.tuner.stop import StopFlag
 
-FINAL = "final"
+FINAL, SOAK = "final", "soak"
+# What is measured here decides or is launched: nothing of ours is inside.
+PLAIN = (FINAL, SOAK)
 NOT_FACTS = ("phases_s", "kind", "boot_s", "log_path")
+
+
+class BudgetSpent(AutotuneError):
+    """A boot reached the budget's hard end; it says nothing about its configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +107,7 @@ class Engines:
             self._progress.now("stopping the engine")
             stopped = engine.stop()
             self._session.store.update_boot(boot_id, status="stopped", stop_s=stopped.stop_s)
-            self._budget.charge(stopped.stop_s)
+            self._budget.saw_stop(stopped.stop_s)
 
     def record_failure(self, boot_id: int, failure: Failure) -> None:
         """Say why an engine that was ready gave no number."""
@@ -112,10 +119,16 @@ class Engines:
         boot_id = self._write_down(spec, role, trial)
         started = self._clock()
         try:
-            warm = None if role == FINAL else self._warm_server(spec)
-            engine = boot(spec, warm=warm, deadlines=self._deadlines, hooks=self._hooks(config))
+            warm = None if role in PLAIN else self._warm_server(spec)
+            engine = boot(spec, warm=warm, deadlines=self._deadlines, hooks=self._hooks(config, role))
+        except Interrupted as error:
+            if self._stop() or not self._too_late(role):
+                raise
+            self._budget.saw_boot(self._clock() - started)
+            self._session.store.update_boot(boot_id, status="interrupted", boot_s=self._clock() - started)
+            raise BudgetSpent("its boot was given up, for it would not have ended within the budget") from error
         except BootFailed as error:
-            self._budget.charge_boot(self._clock() - started)
+            self._budget.saw_boot(self._clock() - started)
             self._session.store.update_boot(boot_id, status="failed", boot_s=error.boot_s)
             self._session.store.add_failure(boot_id, _row(error.failure))
             if has_live_limits(spec) and blames_live_limits(spec.log_path):
@@ -123,7 +136,7 @@ class Engines:
                 raise LiveUnavailable("this vLLM does not take our scheduler: one point per boot from here") from error
             self._feasible.failed(error.failure, config)
             raise
-        self._budget.charge_boot(self._clock() - started)
+        self._budget.saw_boot(self._clock() - started)
         learn_boot(self._budget, engine.report.kind, engine.report.boot_s, engine.report.phases_s)
         return boot_id, engine
 
@@ -153,7 +166,7 @@ class Engines:
             cache_root=plan.folder.cache.resolve(),
             device=plan.device.gpu.uuid if plan.device.gpu else None,
         )
-        if role == FINAL or not self._live:
+        if role in PLAIN or not self._live:
             return spec
         try:
             return with_live_limits(spec)
@@ -166,12 +179,17 @@ class Engines:
             self._warm = WarmServer(spec, self._plan.folder.logs.resolve() / "warm-server.log")
         return self._warm
 
-    def _hooks(self, config: LaunchConfig) -> BootHooks:
+    def _too_late(self, role: str) -> bool:
+        """Whether a boot has used up the time that it could have; the baseline has all that there is."""
+        keep_s = 0.0 if role in (*PLAIN, "baseline") else self._budget.reserve_s
+        return self._budget.over(keep_s)
+
+    def _hooks(self, config: LaunchConfig, role: str) -> BootHooks:
         name = config.changes_from(self._plan.space.fixed)
         return BootHooks(
             gate=self._gate,
             on_phase=lambda phase, elapsed_s: self._progress.now(f"booting ({phase}, {elapsed_s:.0f} s): {name}"),
-            stop_requested=self._stop,
+            stop_requested=lambda: self._stop() or self._too_late(role),
             baseline_free_bytes=self._gate.baseline_bytes,
         )
 

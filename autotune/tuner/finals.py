@@ -1,4 +1,4 @@
-"""The end of a study: finalists and the default race on fresh load, each on engines of its own.
+"""The end of a study: the default, incumbents and finalists race on fresh load, each on engines of its own.
 
 Only what is measured here is published. Every visit boots anew, in the ordinary way, and gets the round's
 fresh prompts, the same for all runners of the round. Visits of an interrupted race count again when the
@@ -12,28 +12,51 @@ from dataclasses import dataclass
 
 from autotune.engine.types import BootFailed
 from autotune.report.progress import RunProgress, TrialLine
-from autotune.search.budget import Budget
+from autotune.search.budget import OVERRUN, Budget
 from autotune.search.noise import NoiseFloor
 from autotune.search.race import Race, RaceResult, Runner, Visit
 from autotune.space.config import LaunchConfig
 from autotune.store.models import BootRow
-from autotune.tuner.engines import FINAL, Engines
+from autotune.store.recommendation import Role
+from autotune.tuner.engines import FINAL, BudgetSpent, Engines
 from autotune.tuner.judge import Judge
 from autotune.tuner.trials import EngineFailed, TrialRunner
 
 SEED_BASE = 1_000_000_000
 MOST_RACES = 100_000_000
+LEAST_ROUNDS = 2
 MAX_ROUNDS = 4
 MOST_TRIES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """A configuration that races; ``name`` is what a person sees."""
+    """A configuration that races; ``name`` is what a person sees.
+
+    ``changes`` counts what differs from the default. An incumbent has none: nothing changes where it stays.
+    """
 
     name: str
     config: LaunchConfig
     changes: int
+    role: Role = "finalist"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a race is run: its name in the log, its rounds, and what gain is worth a change.
+
+    ``overrun`` is the share of the budget that its first two rounds may take, without which it is worth nothing.
+    """
+
+    name: str = "race"
+    min_rounds: int = LEAST_ROUNDS
+    max_rounds: int = MAX_ROUNDS
+    overrun: float = OVERRUN
+    worth: float = 0.01
+
+
+FINAL_RACE = Rules()
 
 
 class Finals:
@@ -58,22 +81,33 @@ class Finals:
         self._report_budget = report_budget
 
     def run(
-        self, baseline: Entrant | None, finalists: Sequence[Entrant], noise: NoiseFloor, earlier: Sequence[BootRow]
+        self,
+        baseline: Entrant | None,
+        finalists: Sequence[Entrant],
+        noise: NoiseFloor,
+        earlier: Sequence[BootRow],
+        rules: Rules = FINAL_RACE,
     ) -> RaceResult:
-        """The race's result; it ends early where the budget does."""
+        """The race's result; it ends early where the budget does. ``finalists`` holds incumbents as well."""
         entrants = {e.config.key(): e for e in [*([baseline] if baseline else []), *finalists]}
         race = Race(
             _runner(baseline) if baseline else None,
             [_runner(f) for f in finalists],
             noise=noise,
-            max_rounds=MAX_ROUNDS,
+            worth=rules.worth,
+            min_rounds=rules.min_rounds,
+            max_rounds=rules.max_rounds,
+            rivals=[e.config.key() for e in finalists if e.role == "incumbent"],
         )
         first_seed = _first_seed(entrants)
         if _replay(race, entrants, earlier, first_seed):
             self._judge.success()
         failed: Counter[Visit] = Counter()
-        while (visit := race.next()) is not None and self._budget.allows_visit():
-            value, reason, final = self._visit(visit, entrants[visit.runner], first_seed + visit.round)
+        while (visit := race.next()) is not None and self._fits(race, visit, rules):
+            try:
+                value, reason, final = self._visit(visit, entrants[visit.runner], first_seed + visit.round, rules)
+            except BudgetSpent:
+                break
             if value is not None:
                 race.record(visit, value)
                 continue
@@ -82,7 +116,12 @@ class Finals:
                 race.drop(visit.runner, f"not measured in the race: {reason}")
         return race.result()
 
-    def _visit(self, visit: Visit, entrant: Entrant, seed: int) -> tuple[float | None, str, bool]:
+    def _fits(self, race: Race, visit: Visit, rules: Rules) -> bool:
+        """Whether the rest of the round fits: only whole rounds count, and those after the second are a luxury."""
+        share = rules.overrun if visit.round < LEAST_ROUNDS else 1.0
+        return self._budget.allows_visits(race.left_in_round(visit.round), share)
+
+    def _visit(self, visit: Visit, entrant: Entrant, seed: int, rules: Rules) -> tuple[float | None, str, bool]:
         """One engine, one point: its value, else the reason, and whether that is the configuration's fault."""
         try:
             with self._engines.boot(entrant.config, role=FINAL) as running:
@@ -90,15 +129,17 @@ class Finals:
                 boot_s = running.boot_s
         except (BootFailed, EngineFailed) as error:
             outcome = self._judge.outcome(error.failure, 0.0, entrant.config.key())
-            self._show(visit, entrant, None, None, outcome.reason)
+            self._show(visit, entrant, None, None, outcome.reason, rules)
             return None, outcome.reason, outcome.status == "infeasible"
         self._judge.success()
-        self._show(visit, entrant, point.value, boot_s, point.problem)
+        self._show(visit, entrant, point.value, boot_s, point.problem, rules)
         return point.value, point.problem, False
 
-    def _show(self, visit: Visit, entrant: Entrant, value: float | None, boot_s: float | None, reason: str) -> None:
+    def _show(
+        self, visit: Visit, entrant: Entrant, value: float | None, boot_s: float | None, reason: str, rules: Rules
+    ) -> None:
         line = TrialLine(
-            label=f"race {visit.round + 1}",
+            label=f"{rules.name} {visit.round + 1}",
             config=entrant.name,
             status="failed",
             value=value,

@@ -10,6 +10,7 @@ from autotune.engine.install import VllmInstall
 from autotune.host.types import Device, Host
 from autotune.space.parameters import SearchSpace
 from autotune.tuner.folder import StudyFolder
+from autotune.tuner.incumbents import Incumbent
 from autotune.tuner.models import ModelChoice
 from autotune.tuner.settings import RunSettings
 from autotune.workload.types import Workload
@@ -36,6 +37,7 @@ class Plan:
     warm_boots: bool = True
     live_limits: bool = True
     remarks: tuple[str, ...] = ()
+    incumbents: tuple[Incumbent, ...] = ()
 
     def identity(self) -> dict[str, Any]:
         """What must stay the same for a study to be resumed; anything else would mix numbers that do not compare."""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from autotune.engine.flags import load_flags
 from autotune.engine.install import VllmInstall, resolve_install
+from autotune.engine.vocabulary import read_vocabulary
 from autotune.errors import UsageError
 from autotune.host.detect import read_host
 from autotune.host.select import select_device
@@ -14,6 +15,7 @@ from autotune.space.parameters import SearchSpace
 from autotune.tuner.facts import device_facts, vllm_facts
 from autotune.tuner.fixed_flags import parse_fixed
 from autotune.tuner.folder import StudyFolder
+from autotune.tuner.incumbents import Asked, Incumbent, IncumbentReader
 from autotune.tuner.models import ModelChoice, choose_model
 from autotune.tuner.plan import Plan, study_name
 from autotune.tuner.precision import at_own_precision
@@ -38,6 +40,7 @@ def prepare(settings: RunSettings) -> Plan:
     model = choose_model(settings.model)
     workload, remark = _workload(settings, model, device)
     space = _space(settings, device, host, install, model, workload)
+    incumbents, about = _incumbents(settings, device, install, model, workload, space)
     study = settings.study or study_name(
         model.name, settings.objective, workload.name, device.class_hint or device.name, install.version
     )
@@ -56,7 +59,8 @@ def prepare(settings: RunSettings) -> Plan:
         space=space,
         warm_boots=device.kind == "cpu" if settings.warm_boot is None else settings.warm_boot,
         live_limits=settings.live_limits is not False,
-        remarks=tuple(r for r in (_demo_remark(model), remark) if r),
+        remarks=tuple(r for r in (_demo_remark(model), remark, *about) if r),
+        incumbents=incumbents,
     )
 
 
@@ -82,6 +86,30 @@ def _space(
         chosen_because=because,
     )
     return space if settings.allow_unverified_precision else at_own_precision(space)
+
+
+def _incumbents(
+    settings: RunSettings,
+    device: Device,
+    install: VllmInstall,
+    model: ModelChoice,
+    workload: Workload,
+    space: SearchSpace,
+) -> tuple[tuple[Incumbent, ...], tuple[str, ...]]:
+    asked = [Asked("from-command", text) for text in settings.from_command]
+    asked += [Asked("from-config", text) for text in settings.from_config]
+    if not asked:
+        return (), ()
+    reader = IncumbentReader(
+        load_flags(install),
+        read_vocabulary(install.package_dir),
+        device,
+        space,
+        parse_fixed(settings.vllm_args),
+        model.serve,
+        workload.max_len_needed or None,
+    )
+    return reader.read(asked)
 
 
 def _demo_remark(model: ModelChoice) -> str | None:

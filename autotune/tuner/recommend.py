@@ -7,19 +7,21 @@ from autotune import __version__
 from autotune.search.race import RaceResult, Standing
 from autotune.search.types import Outcome
 from autotune.space.config import LaunchConfig
-from autotune.store.recommendation import Interval, Provenance, Recommendation, Verdict
+from autotune.store.recommendation import Interval, Provenance, Recommendation, Role, Verdict
+from autotune.tuner.ending import Ending
 from autotune.tuner.finals import Entrant
 from autotune.tuner.plan import Plan
 from autotune.tuner.precision import changed_precision
+from autotune.tuner.proof import parts, parts_text, soak, soak_text
+from autotune.tuner.racers import racers
 
 UNIT = "tok/s"
 
 
 def recommend(
     plan: Plan,
-    result: RaceResult,
+    ending: Ending,
     baseline: Entrant | None,
-    finalists: list[Entrant],
     searched: Outcome | None,
     boot_s: float | None,
 ) -> Recommendation:
@@ -27,11 +29,13 @@ def recommend(
 
     ``searched`` is what the search measured of the default: it is reported where no race was run.
     """
+    result, finalists = ending.race, list(ending.finalists)
     winner = next((f for f in finalists if f.config.key() == result.winner), None)
     standing = {s.runner: s for s in result.standings}
     base = standing.get(baseline.config.key()) if baseline else None
     best = standing.get(winner.config.key()) if winner else None
     own = result.half_width / math.sqrt(2)
+    entrants = [*([baseline] if baseline else []), *finalists]
     return Recommendation(
         verdict=_verdict(winner, baseline),
         config=winner.config.changes_from(plan.space.fixed) if winner else LaunchConfig(),
@@ -40,9 +44,19 @@ def recommend(
         baseline=_absolute(base, own) or _measured(searched),
         best=_absolute(best or base, own) or _measured(searched),
         gain=Interval(best.gain, best.low, best.high) if best and base else None,
-        reasons=(*_reasons(result, winner, baseline, finalists), *_speed_only(plan, winner), *_length(plan)),
+        reasons=(
+            *_reasons(result, winner, baseline, finalists),
+            *parts_text(ending, winner, best.gain if best and base else None),
+            *ending.notes,
+            *soak_text(ending),
+            *_speed_only(plan, winner),
+            *_length(plan),
+        ),
         boot_s=boot_s,
         provenance=provenance(plan),
+        parts=parts(ending, winner),
+        soak=soak(ending),
+        racers=racers(result, entrants, plan.space.fixed, own) if any(result.values.values()) else (),
     )
 
 
@@ -68,7 +82,8 @@ def provenance(plan: Plan) -> Provenance:
 def entrant(plan: Plan, config: LaunchConfig) -> Entrant:
     """A racing configuration, named by what it changes."""
     changes = config.differences(plan.space.fixed)
-    return Entrant(str(config.changes_from(plan.space.fixed)), config, len(changes))
+    role: Role = "finalist" if changes else "default"
+    return Entrant(str(config.changes_from(plan.space.fixed)), config, len(changes), role)
 
 
 def _speed_only(plan: Plan, winner: Entrant | None) -> list[str]:
@@ -89,15 +104,13 @@ def _length(plan: Plan) -> list[str]:
 
 def _verdict(winner: Entrant | None, baseline: Entrant | None) -> Verdict:
     if winner is not None:
-        return "adopt"
+        return "keep-incumbent" if winner.role == "incumbent" else "adopt"
     return "keep-default" if baseline is not None else "nothing-feasible"
 
 
 def _absolute(standing: Standing | None, own: float) -> Interval | None:
     """A runner's mean with its own interval, ``own`` being the half-width of its logarithm."""
-    if standing is None:
-        return None
-    return Interval(standing.value, standing.value * math.exp(-own), standing.value * math.exp(own))
+    return None if standing is None else Interval.around(standing.value, own)
 
 
 def _measured(outcome: Outcome | None) -> Interval | None:
@@ -119,6 +132,7 @@ def _reasons(
     if winner is not None:
         rival = "the default" if baseline else "the other finalists"
         reasons.append(f"{winner.name} won over {rival} in {_rounds(result)} on fresh engines.")
+        reasons += _over_incumbents(result, winner, finalists)
     elif not finalists:
         reasons.append("No configuration did better than the default in the search, so nothing was raced.")
     elif result.rounds == 0:
@@ -130,3 +144,14 @@ def _reasons(
     names = {f.config.key(): f.name for f in finalists}
     reasons += [f"{names.get(key, 'the default')} left the race: {why}" for key, why in result.dropped.items()]
     return reasons
+
+
+def _over_incumbents(result: RaceResult, winner: Entrant, finalists: list[Entrant]) -> list[str]:
+    """What changes against production, in one line for each configuration there."""
+    if winner.role == "incumbent":
+        return [f"{winner.name} is in production already: keep it."]
+    standing = {s.runner: s for s in result.standings}
+    mine = standing[winner.config.key()]
+    rivals = [f for f in finalists if f.role == "incumbent" and f.config.key() in standing]
+    gains = [(r, Interval(*result.gain_over(mine, standing[r.config.key()]))) for r in rivals]
+    return [f"Against {rival.name}: {gain.as_gain()}." for rival, gain in gains]

@@ -72,4 +72,5 @@ def _settings(plan: Plan) -> dict[str, Any]:
         "sampler": s.sampler,
         "vllm_python": str(plan.install.python),
         "vllm_args": list(s.vllm_args),
+        "incumbents": {i.name: {"flags": dict(i.config.flags), "env": dict(i.config.env)} for i in plan.incumbents},
     }

@@ -48,6 +48,8 @@ class RunSettings:
     sampler: str = "auto"
     vllm_python: Path | None = None
     vllm_args: tuple[str, ...] = ()
+    from_command: tuple[str, ...] = ()
+    from_config: tuple[str, ...] = ()
     allow_unverified_precision: bool = False
     warm_boot: bool | None = None
     live_limits: bool | None = None
@@ -75,6 +77,8 @@ class _File(BaseModel):
     sampler: str | None = None
     vllm_python: str | None = None
     vllm_arg: list[str] | None = None
+    from_command: list[str] | None = None
+    from_config: list[str] | None = None
     allow_unverified_precision: bool | None = None
     warm_boot: bool | None = None
     live_limits: bool | None = None
@@ -104,6 +108,8 @@ def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> Ru
         sampler=_one_of("sampler", values.get("sampler", "auto"), SAMPLERS),
         vllm_python=_path(values.get("vllm_python")),
         vllm_args=tuple(values.get("vllm_arg", ())),
+        from_command=tuple(values.get("from_command", ())),
+        from_config=tuple(values.get("from_config", ())),
         allow_unverified_precision=bool(values.get("allow_unverified_precision", False)),
         warm_boot=values.get("warm_boot"),
         live_limits=values.get("live_limits"),

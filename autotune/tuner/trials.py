@@ -12,9 +12,9 @@ from autotune.engine.probe import ProbeError
 from autotune.engine.types import BootFailed
 from autotune.errors import AutotuneError
 from autotune.search.budget import Budget
-from autotune.search.types import Fidelity, Outcome, Suggestion
+from autotune.search.types import GIVEN, Fidelity, Outcome, Suggestion
 from autotune.store.store import Store
-from autotune.tuner.engines import Engines, Running
+from autotune.tuner.engines import BudgetSpent, Engines, Running
 from autotune.tuner.judge import Judge
 from autotune.tuner.plan import Plan
 from autotune.tuner.points import Point, take_point
@@ -67,7 +67,7 @@ class TrialRunner:
         started = self._clock()
         baseline = suggestion.origin == "baseline"
         try:
-            running = self._seat.take(suggestion, "baseline" if baseline else "trial")
+            running = self._seat.take(suggestion, suggestion.origin if suggestion.origin in GIVEN else "trial")
             self._judge.success()
             points = [self._trial_point(running, suggestion.live) for _ in range(BASELINE_BLOCKS if baseline else 1)]
         except BootFailed as error:
@@ -75,6 +75,8 @@ class TrialRunner:
         except EngineFailed as error:
             self._seat.leave()
             return self._judge.outcome(error.failure, self._clock() - started, suggestion.config.key()), None
+        except BudgetSpent as error:
+            return Outcome("not_measured", cost_s=self._clock() - started, reason=str(error)), None
         except LiveUnavailable as error:
             self._seat.leave()
             return Outcome("not_measured", cost_s=self._clock() - started, reason=str(error)), None
@@ -108,7 +110,7 @@ class TrialRunner:
                 silent = Failure.of("engine_died", phase=BootPhase.SERVING, line=str(error))
                 raise self._failed(running, watch.failure or running.engine.verdict() or silent) from error
         self._stop.check()
-        self._budget.charge_point(point.duration_s)
+        self._budget.saw_point(point.duration_s, race=race)
         engine = running.engine
         failure = watch.failure or (engine.verdict() if point.value is None else engine.failure())
         self._store.add_point(

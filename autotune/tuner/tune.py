@@ -1,7 +1,7 @@
-"""The loop: baseline, search, race, recommendation.
+"""The loop: baseline, incumbents, search, race, recommendation.
 
     ask ─▶ boot ─▶ measure ─▶ tell   until the budget, less the race's share, is used
-    finalists and default ─▶ race on fresh load ─▶ recommendation
+    default, incumbents and finalists ─▶ race on fresh load ─▶ recommendation
 
 Everything is written down as it happens. Killed at any moment, the same command goes on from the last
 finished point: the search asks for the trial that was running once more, and a race keeps its whole rounds.
@@ -16,31 +16,33 @@ from autotune.engine.model_shape import ModelShape, read_model_shape
 from autotune.errors import Interrupted
 from autotune.host.detect import open_nvml
 from autotune.report.progress import RunProgress, TrialLine
-from autotune.search.budget import Budget
 from autotune.search.domain import Domain
 from autotune.search.noise import NoiseFloor, noise_floor
 from autotune.search.roofline import RooflinePrior
 from autotune.search.samplers import Sampler
 from autotune.search.study import StudySearcher, open_study
 from autotune.search.surrogate import make_sampler
-from autotune.search.types import Observation, Outcome, Suggestion
+from autotune.search.types import GIVEN, Observation, Outcome, Suggestion
 from autotune.store.models import BootRow, RunRow
 from autotune.store.recommendation import Recommendation
-from autotune.tuner.engines import Engines, learn_boot
+from autotune.tuner.ablate import Ablator
+from autotune.tuner.ending import Closer
+from autotune.tuner.engines import Engines
 from autotune.tuner.feasible import Feasible
 from autotune.tuner.finals import Entrant, Finals
+from autotune.tuner.first import first_configs
 from autotune.tuner.judge import Judge
 from autotune.tuner.physics import DevicePhysics
 from autotune.tuner.plan import Plan
 from autotune.tuner.recommend import UNIT, entrant, recommend
 from autotune.tuner.seat import Seat
 from autotune.tuner.session import Session
+from autotune.tuner.soak import Soaker
+from autotune.tuner.spending import finalists_for, given, race_visits, study_budget
 from autotune.tuner.stop import StopFlag
 from autotune.tuner.trials import TrialRunner
 
-MOST_FINALISTS = 2
 MOST_KILLS = 2
-RACE_SHARE = 0.35
 
 
 class Tuner:
@@ -65,7 +67,8 @@ class Tuner:
         shape = read_model_shape(plan.model.folder) if plan.model.folder else None
         feasible = Feasible(plan, domain, shape)
         self._searcher = _searcher(plan, domain, feasible, shape)
-        self._budget = _budget(plan, session, self._record, len(self._searcher.history()))
+        boots = self._record.boots if self._record else []
+        self._budget = study_budget(plan, boots, session.spent_before_s, len(self._searcher.history()), clock)
         self._judge = Judge(plan.device.total_bytes)
         self._engines = Engines(plan, session, self._budget, feasible, memory_gate(plan, stop), progress, stop, clock)
         self._seat = Seat(self._engines)
@@ -103,9 +106,10 @@ class Tuner:
     def _room_for_a_trial(self) -> bool:
         """Whether another trial and the race after it fit; says so where not even one does."""
         budget = self._budget
-        budget.race_visits = race_visits(finalists_for(budget))
+        racing = given(self._plan)
+        budget.race_visits = race_visits(finalists_for(budget, racing), racing)
         room = budget.allows_trial()
-        if not room and budget.trials_done == 1 and budget.seconds is not None:
+        if not room and budget.trials_done <= racing and budget.trials is None and budget.seconds is not None:
             needed_s = budget.spent_s + budget.boot_s + budget.point_s + budget.reserve_s
             self._progress.note(
                 f"The budget leaves no room for a trial and its race: engines boot in {budget.boot_s:.0f} s here. "
@@ -114,7 +118,7 @@ class Tuner:
         return room
 
     def _run_trial(self, suggestion: Suggestion) -> None:
-        self._progress.now(f"trial {suggestion.trial}: {entrant(self._plan, suggestion.config).name}")
+        self._progress.now(f"trial {suggestion.trial}: {self._name(suggestion)}")
         if self._killed_before(suggestion) >= MOST_KILLS:
             outcome, boot_s = Outcome("not_measured", reason="the tuner was killed twice during this trial"), None
         else:
@@ -130,19 +134,52 @@ class Tuner:
         impossible = base is not None and base.outcome.status == "infeasible"
         baseline = None if impossible else entrant(self._plan, self._plan.space.fixed)
         finalists = [entrant(self._plan, o.suggestion.target) for o in self._better_than(base)]
+        finalists = [*self._incumbents(), *finalists]
         self._progress.note(_race_note(baseline, finalists))
         record = self._session.store.run(self._plan.study)
         finals = Finals(
             self._engines, self._trials, self._judge, self._budget, self._progress, UNIT, self._report_budget
         )
-        result = finals.run(baseline, finalists, self._noise(record), record.boots if record else [])
-        boot_s = _boot_seconds(self._session.store.run(self._plan.study), result.winner)
+        noise = self._noise(record)
+        result = finals.run(baseline, finalists, noise, record.boots if record else [])
+        ending = self._closer(finals, baseline, noise).close(result, baseline, finalists)
+        boot_s = _boot_seconds(self._session.store.run(self._plan.study), ending.race.winner)
         searched = base.outcome if base else None
-        return recommend(self._plan, result, baseline, finalists, searched, boot_s)
+        return recommend(self._plan, ending, baseline, searched, boot_s)
+
+    def _closer(self, finals: Finals, baseline: Entrant | None, noise: NoiseFloor) -> Closer:
+        plan, store = self._plan, self._session.store
+        soaker = Soaker(plan, store, self._engines, self._stop)
+        ablator = Ablator(
+            finals,
+            self._budget,
+            plan.space.fixed,
+            [p.name for p in plan.space.parameters],
+            noise,
+            self._boots,
+            lambda config: entrant(plan, config),
+            keep_s=self._budget.visit_s + soaker.seconds,
+        )
+        return Closer(
+            self._budget,
+            soaker,
+            lambda winner, incumbents: ablator.run(winner, baseline, incumbents),
+            self._boots,
+            self._progress.note,
+        )
+
+    def _boots(self) -> list[BootRow]:
+        record = self._session.store.run(self._plan.study)
+        return record.boots if record else []
+
+    def _incumbents(self) -> list[Entrant]:
+        """What runs in production, less what cannot run here."""
+        failed = [o.suggestion.target for o in self._searcher.history() if o.outcome.status == "infeasible"]
+        return [Entrant(i.name, i.config, 0, "incumbent") for i in self._plan.incumbents if i.config not in failed]
 
     def _better_than(self, base: Observation | None) -> list[Observation]:
         """Finalists that could be better than the default, given what the search saw of both."""
-        found = self._searcher.finalists(finalists_for(self._budget))
+        found = self._searcher.finalists(finalists_for(self._budget, given(self._plan)))
         if base is None or base.outcome.value is None:
             return found
         reach = base.outcome.value - 2 * (base.outcome.value_se or 0.0)
@@ -167,8 +204,8 @@ class Tuner:
         reference = base.outcome.value if base else None
         baseline = suggestion.origin == "baseline"
         return TrialLine(
-            label="baseline" if baseline else f"trial {suggestion.trial}",
-            config=entrant(self._plan, suggestion.target).name,
+            label=suggestion.origin if suggestion.origin in GIVEN else f"trial {suggestion.trial}",
+            config=self._name(suggestion),
             status=outcome.status.replace("_", " "),
             value=outcome.value,
             unit=UNIT,
@@ -177,6 +214,10 @@ class Tuner:
             reason=outcome.reason,
         )
 
+    def _name(self, suggestion: Suggestion) -> str:
+        named = (i.name for i in self._plan.incumbents if i.config == suggestion.target)
+        return next(named, entrant(self._plan, suggestion.target).name)
+
     def _report_budget(self) -> None:
         budget = self._budget
         self._session.spend(self._clock() - self._started)
@@ -184,21 +225,6 @@ class Tuner:
             self._progress.budget(budget.spent_s / budget.seconds, budget.seconds - budget.spent_s)
         elif budget.trials:
             self._progress.budget(budget.trials_done / budget.trials, None)
-
-
-def race_visits(finalists: int) -> int:
-    """Boots that a race of two rounds takes: each finalist and the default, twice."""
-    return 2 * (finalists + 1)
-
-
-def finalists_for(budget: Budget) -> int:
-    """As many finalists as a fair share of the budget can race, at least one."""
-    affordable = [
-        count
-        for count in range(2, MOST_FINALISTS + 1)
-        if budget.seconds is None or race_visits(count) * budget.visit_s <= RACE_SHARE * budget.seconds
-    ]
-    return max(affordable, default=1)
 
 
 def memory_gate(plan: Plan, stop: StopFlag) -> MemoryGate:
@@ -215,7 +241,7 @@ def _searcher(plan: Plan, domain: Domain, feasible: Feasible, shape: ModelShape 
         domain,
         _sampler(plan, domain, shape),
         seed=plan.settings.seed,
-        seeds=[("seed", seed) for seed in plan.space.seeds],
+        seeds=first_configs(plan, domain),
         effective=plan.space.effective,
         feasible=feasible,
     )
@@ -224,24 +250,6 @@ def _searcher(plan: Plan, domain: Domain, feasible: Feasible, shape: ModelShape 
 def _sampler(plan: Plan, domain: Domain, shape: ModelShape | None) -> Sampler:
     physics = DevicePhysics(plan, shape)
     return make_sampler(plan.settings.sampler, domain, "maximize", RooflinePrior(physics) if physics.known else None)
-
-
-def _budget(plan: Plan, session: Session, record: RunRow | None, trials_done: int) -> Budget:
-    """The budget as earlier runs of the study left it, with what their boots and points took."""
-    boots = record.boots if record else []
-    budget = Budget(
-        seconds=plan.settings.budget_s,
-        trials=plan.settings.trials,
-        race_visits=race_visits(MOST_FINALISTS),
-        spent_s=session.spent_before_s,
-        trials_done=trials_done,
-        boots_s=[b.boot_s for b in boots if b.boot_s is not None],
-        points_s=[p.duration_s for b in boots for p in b.points],
-    )
-    for boot in boots:
-        if boot.boot_s is not None and boot.phases_s:
-            learn_boot(budget, boot.kind, boot.boot_s, boot.phases_s)
-    return budget
 
 
 def _points(record: RunRow | None) -> int:
@@ -257,5 +265,8 @@ def _boot_seconds(record: RunRow | None, key: str | None) -> float | None:
 def _race_note(baseline: Entrant | None, finalists: list[Entrant]) -> str:
     if not finalists:
         return "No configuration did better than the default: there is nothing to race."
+    incumbents = [f.name for f in finalists if f.role == "incumbent"]
     against = "vLLM's defaults" if baseline else "each other, for vLLM's defaults do not start here"
-    return f"Final race on fresh prompts and engines: {len(finalists)} finalists against {against}."
+    beside = f" and what runs in production ({', '.join(incumbents)})" if incumbents else ""
+    ours = len(finalists) - len(incumbents)
+    return f"Final race on fresh prompts and engines: {ours} finalists against {against}{beside}."

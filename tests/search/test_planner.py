@@ -1,8 +1,8 @@
 import numpy as np
 
-from autotune.search.budget import Budget
 from autotune.search.domain import Domain
-from autotune.search.planner import MemoryGuard, plan, seeds
+from autotune.search.planner import MemoryGuard, outlook, seeds
+from autotune.search.samplers import RandomSampler
 from autotune.search.types import Feasibility, Observation, Outcome, Suggestion
 from autotune.space.config import LaunchConfig
 from autotune.space.parameters import Parameter, SearchSpace
@@ -43,19 +43,35 @@ def test_guard_does_not_learn_from_failures_without_a_margin():
     assert guard(tight).fits
 
 
-def test_seeds_are_incumbent_champions_rules_and_modes():
+def test_seeds_are_incumbents_champions_rules_and_modes():
     incumbent, champion = LaunchConfig.of({"a": 1}), LaunchConfig.of({"b": 1})
-    found = seeds(SPACE, incumbent, [champion])
+    found = seeds(SPACE, [incumbent], [champion])
     assert [origin for origin, _ in found] == ["incumbent", "seed", "seed", "seed"]
     assert found[-1][1] == LaunchConfig.of({"performance-mode": "throughput"})
 
 
-def test_plan_lists_what_is_tried_and_what_cannot_start_and_what_it_costs():
-    budget = Budget(trials=6, race_visits=4, boot_guess_s=50, point_guess_s=10)
-    made = plan(Domain(SPACE), seeds(SPACE), budget, feasible=spare, rng=np.random.default_rng(0))
-    assert made.first[0].origin == "baseline" and made.first[0].config == LaunchConfig()
-    assert len(made.first) == 3
-    (refused,) = made.impossible
+def test_the_outlook_lists_what_is_tried_and_what_cannot_start():
+    domain = Domain(SPACE)
+    first = seeds(SPACE, [LaunchConfig.of({"gpu-memory-utilization": 0.8})], [LaunchConfig.of({"max-num-seqs": 8})])
+    bad = LaunchConfig.of({"gpu-memory-utilization": 0.8, "max-num-seqs": 8})
+    first.append(("seed", bad))
+    seen = outlook(domain, first, RandomSampler(domain), feasible=spare, rng=np.random.default_rng(0))
+    assert seen.first[0].origin == "baseline" and seen.first[0].config == LaunchConfig()
+    # Arithmetic does not stop what runs in production.
+    assert [bool(c.skipped) for c in seen.first] == [False, False, False, False, False, True]
+    tried = {c.config for c in seen.first}
+    assert len(seen.next_up) == 5 and not tried & {c.config for c in seen.next_up}
+    assert all(c.config.get("gpu-memory-utilization") != 0.8 for c in seen.next_up)
+    (refused,) = seen.impossible
     assert refused.reason == "no room for the KV cache" and refused.example.get("gpu-memory-utilization") == 0.8
-    assert (made.boots, made.seconds) == (10, 600)
-    assert budget.spent_s == 0
+    assert refused.count * 3 == seen.looked_at == seen.assignments
+
+
+def test_reasons_that_differ_in_numbers_only_are_told_once():
+    def predict(config):
+        seqs = config.get("max-num-seqs")
+        return Feasibility(seqs is None, f"{seqs or 1}.5 GiB are missing")
+
+    seen = outlook(Domain(SPACE), [], RandomSampler(Domain(SPACE)), feasible=predict, rng=np.random.default_rng(0))
+    (refused,) = seen.impossible
+    assert refused.reason.startswith(str(refused.example.get("max-num-seqs")))

@@ -108,37 +108,81 @@ def test_noise_floor_separates_boots_from_loads():
     assert PRIOR.smallest_claimable_gain(8) < PRIOR.smallest_claimable_gain(2)
 
 
+def test_rivals_must_be_told_from_the_leader_as_well():
+    speed = {"default": 100.0, "prod": 149.0, "a": 150.0}
+    race = Race(BASE, [Runner("prod", 0), Runner("a", 1)], rivals=["prod"])
+    play(race, lambda v: speed[v.runner])
+    assert race.result().rounds == 4 and race.result().winner == "prod"
+    race = Race(BASE, [Runner("prod", 0), Runner("a", 1)], rivals=["prod"])
+    play(race, lambda v: speed[v.runner] * (1.2 if v.runner == "a" else 1))
+    result = race.result()
+    assert result.rounds == 2 and result.winner == "a"
+    standing = {s.runner: s for s in result.standings}
+    gain, low, high = result.gain_over(standing["a"], standing["prod"])
+    assert gain == pytest.approx(180 / 149 - 1) and 0 < low < gain < high
+    assert result.values["prod"] == pytest.approx((149.0, 149.0))
+
+
+class Watch:
+    """A clock that stands still between what a test does."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
 def test_budget_keeps_the_race_affordable():
-    budget = Budget(seconds=600, race_visits=4, boot_guess_s=30, point_guess_s=10)
+    watch = Watch()
+    budget = Budget(seconds=600, race_visits=4, boot_guess_s=30, point_guess_s=10, clock=watch)
     while budget.allows_trial():
-        budget.charge_boot(30)
-        budget.charge_point(10)
+        watch.now += 40
+        budget.saw_boot(30)
+        budget.learn_boot(30, warm=False)
+        budget.saw_point(10)
         budget.count_trial()
     assert budget.trials_done == 11
     visits = 0
-    while budget.allows_visit():
-        budget.charge_boot(30)
-        budget.charge_point(10)
+    while budget.allows_visits(1):
+        watch.now += 40
         visits += 1
-    assert visits >= 4 and budget.spent_s <= 660
+    assert visits == 4 and budget.spent_s == 600
+
+
+def test_budget_counts_waiting_and_earlier_runs():
+    watch = Watch()
+    budget = Budget(seconds=600, before_s=200, clock=watch)
+    watch.now += 50
+    assert budget.spent_s == 250
+
+
+def test_budget_foresees_that_the_races_loads_are_longer():
+    budget = Budget(seconds=600, race_visits=6, race_extra_s=10, clock=Watch())
+    budget.saw_boot(20)
+    budget.saw_point(8)
+    budget.saw_stop(1)
+    assert budget.visit_s == 20 + 8 + 10 + 1
+    budget.saw_point(12, race=True)
+    assert budget.visit_s == 20 + 12 + 1
 
 
 def test_after_warm_boots_the_reserve_is_what_plain_boots_will_take():
     budget = Budget(seconds=300, race_visits=4)
-    budget.charge_boot(16)
+    budget.saw_boot(16)
     budget.learn_boot(16, warm=True, imports_s=14)
-    budget.charge_point(8)
+    budget.saw_point(8)
     assert budget.reserve_s == pytest.approx(4 * (2 + 2 * 14 + 8))
     budget.learn_boot(3, warm=True, imports_s=0.2)
     assert budget.visit_s == pytest.approx(2.4 + 2 * 14 + 8)
     budget.learn_boot(25, warm=False, compile_s=5)
-    assert budget.visit_s == pytest.approx(20 + 8)
+    assert budget.visit_s == pytest.approx(20 + 8) and budget.compile_s == 0
 
 
 def test_budget_learns_from_measured_boots_and_counts_trials():
     budget = Budget(seconds=1000, trials=5, race_visits=2, boot_guess_s=300, point_guess_s=10)
     assert budget.trials_left() == 1
-    budget.charge_boot(20)
+    budget.saw_boot(20)
     budget.count_trial()
     assert budget.trials_left() == 4
     assert Budget(trials=0).allows_trial() is False
