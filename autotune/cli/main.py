@@ -31,6 +31,11 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "explain": ("autotune.cli.explain:explain", "Say why a vLLM log shows a failure, and what to do about it."),
     "reap": ("autotune.cli.reap:reap", "End the engines that a killed tuner left behind."),
     "export": ("autotune.cli.export:export", "Write a study's recommendation for vLLM, systemd, Docker, Kubernetes …"),
+    "retune": (
+        "autotune.cli.retune:retune",
+        "Say whether a new vLLM is better or worse, and adopt or hold it.",
+    ),
+    "schedule": ("autotune.cli.schedule:schedule", "Run the re-tune every night: systemd timer, cron or Kubernetes."),
     "serve": ("autotune.cli.serve:serve", "Start vLLM with the best configuration known for this machine."),
     "bench": ("autotune.cli.bench:bench", "Load any OpenAI-compatible server and measure it."),
 }

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 STUDIES = Path("autotune-out")
 DATABASE = "study.db"
 RESULT = Path("best/result.json")
+# What `autotune retune` adopted last is newer than the study itself.
+ADOPTED = Path("retune/incumbent.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,8 @@ def _holds(path: Path, text: str) -> bool:
 
 
 def _from_folder(folder: Path) -> Finished:
+    if (folder / ADOPTED).is_file():
+        return _from_json(folder / ADOPTED)
     if (folder / DATABASE).is_file():
         return _from_storage(_url(folder / DATABASE), None)
     if (folder / RESULT).is_file():

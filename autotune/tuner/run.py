@@ -42,7 +42,7 @@ def run_study(settings: RunSettings) -> Recommendation:
 
 def _tune(plan: Plan, store: Store, progress: RunProgress, stop: StopFlag) -> Recommendation:
     session = Session.open(plan, store)
-    for line in [*headline(plan, session), *_clear_the_ground(plan)]:
+    for line in [*headline(plan, session), *clear_the_ground(plan)]:
         progress.note(line)
     recommendation = Tuner(plan, session, progress, stop).run()
     session.finished({"recommendation": recommendation.to_json()})
@@ -76,7 +76,7 @@ def headline(plan: Plan, session: Session) -> list[str]:
     return [*lines, "Resuming: what was measured before counts."] if session.resumed else lines
 
 
-def _clear_the_ground(plan: Plan) -> list[str]:
+def clear_the_ground(plan: Plan) -> list[str]:
     """End what a killed tuner of this study left, look for other tenants, and say both.
 
     Raises ``EnvironmentFault`` where a tenant makes measuring worthless.

@@ -99,8 +99,8 @@ def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> Ru
         space=values.get("space", "auto"),
         budget_s=_budget(values),
         trials=_positive("trials", values.get("trials")),
-        window_s=_window("window", values.get("window")),
-        race_window_s=_window("race-window", values.get("race_window")),
+        window_s=read_window("window", values.get("window")),
+        race_window_s=read_window("race-window", values.get("race_window")),
         storage=values.get("storage"),
         study=_study_name(values.get("study")),
         out=_path(values.get("out")),
@@ -136,7 +136,8 @@ def _budget(values: Mapping[str, Any]) -> float | None:
     return seconds
 
 
-def _window(option: str, given: str | float | None) -> float | None:
+def read_window(option: str, given: str | float | None) -> float | None:
+    """Seconds of a window, None where it was not given. Raises ``UsageError`` for one that is too short."""
     if given is None:
         return None
     seconds = parse_duration(given, option)

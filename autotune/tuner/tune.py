@@ -23,6 +23,7 @@ from autotune.search.samplers import Sampler
 from autotune.search.study import StudySearcher, open_study
 from autotune.search.surrogate import make_sampler
 from autotune.search.types import GIVEN, Observation, Outcome, Suggestion
+from autotune.space.config import LaunchConfig
 from autotune.store.models import BootRow, RunRow
 from autotune.store.recommendation import Recommendation
 from autotune.tuner.ablate import Ablator
@@ -93,6 +94,29 @@ class Tuner:
             ) from error
         finally:
             self._session.spend(self._clock() - self._started)
+
+    def explore(self, rival: LaunchConfig) -> LaunchConfig | None:
+        """Search without a race: what promises most of all that did better than ``rival``, a whole launch config.
+
+        Raises ``Interrupted`` and ``EnvironmentFault``.
+        """
+        try:
+            self._search()
+        finally:
+            self._seat.leave()
+            self._engines.close()
+        effective = self._plan.space.effective
+        own = [o for o in self._searcher.history() if effective(o.suggestion.target) == effective(rival)]
+        for observation in self._searcher.finalists(1):
+            if effective(observation.suggestion.target) != effective(rival):
+                return observation.suggestion.target if self._ahead(observation, own) else None
+        return None
+
+    def _ahead(self, observation: Observation, others: list[Observation]) -> bool:
+        """Whether it did better than each of the others that has a number."""
+        sign = 1 if self._searcher.direction == "maximize" else -1
+        value = sign * (observation.outcome.value or 0.0)
+        return all(o.outcome.value is None or value > sign * o.outcome.value for o in others)
 
     def _search(self) -> None:
         while self._room_for_a_trial():
