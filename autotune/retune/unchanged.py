@@ -1,6 +1,7 @@
 """A night in which nothing has changed: one look at the incumbent, a second one only if the first looks odd.
 
-The number is compared with the record. Two nights differ by the machine's mood, so less than ``MARGIN`` says nothing. A
+The number is compared with the record. Two nights differ by the machine's mood, so less than ``MARGIN`` beside the
+record's own interval says nothing. A
 machine that has become slower by itself is no reason to change a configuration: it is said, and left to a person.
 """
 
@@ -16,6 +17,7 @@ from autotune.retune.incumbent import Incumbent
 from autotune.retune.night import NEW
 from autotune.retune.report import Report
 from autotune.search.noise import PRIOR
+from autotune.store.recommendation import Interval
 from autotune.store.store import Store
 from autotune.tuner.plan import Plan
 from autotune.tuner.stop import StopFlag
@@ -36,21 +38,20 @@ def look_again(
     arm = Arm(NEW, Side(plan, store, progress, stop), incumbent.recommendation.config)
     looks = Comparison([NEW], noise=PRIOR, max_rounds=MOST_BOOTS)
     record = incumbent.recommendation.best
-    expected = record.value if record else None
     notes: list[str] = []
     visits.most_boots = MOST_BOOTS
     try:
-        visits.play([arm], looks, lambda: expected is None or _near(looks.value(NEW), expected))
+        visits.play([arm], looks, lambda: record is None or _near(looks.value(NEW), record))
     except Interrupted:
         if not visits.deadline.hit:
             raise
         notes.append("The time was over before the incumbent was measured.")
     except EnvironmentFault as error:
         notes.append(f"The machine was at fault: {error}")
-    return report(**_found(looks, expected, visits, notes))
+    return report(**_found(looks, record, visits, notes))
 
 
-def _found(looks: Comparison, expected: float | None, visits: Visits, notes: list[str]) -> dict[str, Any]:
+def _found(looks: Comparison, record: Interval | None, visits: Visits, notes: list[str]) -> dict[str, Any]:
     value = looks.value(NEW) if looks.rounds else None
     found: dict[str, Any] = {
         "notes": tuple(notes),
@@ -62,9 +63,9 @@ def _found(looks: Comparison, expected: float | None, visits: Visits, notes: lis
     if value is None:
         why = visits.failed.get(NEW, "it was not measured")
         return {**found, "verdict": "undecided", "reasons": (f"Nothing has changed, and yet: {why}.",)}
-    if expected is None or _near(value, expected):
+    if record is None or _near(value, record):
         return {**found, "verdict": "equal", "reasons": ("Nothing has changed, and the incumbent runs as recorded.",)}
-    change = 100 * (value / expected - 1)
+    change = 100 * (value / record.value - 1)
     reason = (
         f"vLLM, model, driver and machine are the same, and yet the incumbent gave {change:+.1f} % of its record: "
         "look for other work on this machine, heat or a power limit."
@@ -72,5 +73,6 @@ def _found(looks: Comparison, expected: float | None, visits: Visits, notes: lis
     return {**found, "verdict": "undecided", "reasons": (reason,)}
 
 
-def _near(value: float, expected: float) -> bool:
-    return abs(math.log(value / expected)) <= -math.log1p(-MARGIN)
+def _near(value: float, record: Interval) -> bool:
+    half = math.log(record.high / max(record.low, 1e-9)) / 2
+    return abs(math.log(value / record.value)) <= math.hypot(math.log1p(-MARGIN), half)
