@@ -1,8 +1,8 @@
 """A night in which nothing has changed: one look at the incumbent, a second one only if the first looks odd.
 
 The number is compared with the record. Two nights differ by the machine's mood, so less than ``MARGIN`` beside the
-record's own interval says nothing. A
-machine that has become slower by itself is no reason to change a configuration: it is said, and left to a person.
+record's own interval says nothing. A machine that has become slower by itself is no reason to change a
+configuration: it is said, and left to a person.
 """
 
 import math
