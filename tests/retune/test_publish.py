@@ -1,10 +1,6 @@
 """Files that launchers read are replaced whole or not at all, and the text before stays."""
 
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,30 +9,6 @@ from retune_studies import recommendation, write_study
 from autotune.errors import UsageError
 from autotune.retune.publish import parse_exports, publish, roll_back
 from autotune.space.config import LaunchConfig
-
-WRITER = """
-import sys
-from pathlib import Path
-from autotune.export.files import write_atomic
-print("started", flush=True)
-while True:
-    for letter in "ab":
-        write_atomic(Path(sys.argv[1]), letter * 2_000_000)
-"""
-
-
-def test_a_killed_export_never_leaves_half_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "deploy.yaml"
-    for attempt in range(12):
-        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE)
-        assert writer.stdout is not None and writer.stdout.readline() == b"started\n"
-        time.sleep(0.004 * attempt)
-        os.kill(writer.pid, signal.SIGKILL)
-        writer.communicate()
-        if path.exists():
-            text = path.read_text()
-            assert len(text) == 2_000_000 and len(set(text)) == 1
-    assert path.exists()
 
 
 def test_two_adoptions_keep_one_step_back_and_a_rollback_can_be_undone(tmp_path: Path) -> None:
