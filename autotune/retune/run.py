@@ -213,10 +213,13 @@ class Case:
             verdict="adopt" if config.flags or config.env else "keep-default",
             config=config,
             fixed=self.plan.space.fixed,
-            baseline=None if base is None else _around(base, own),
-            best=_around(value, own),
+            baseline=None if base is None else Interval.around(base, own),
+            best=Interval.around(value, own),
             gain=None if gain is None else Interval(gain.gain, gain.low, gain.high),
             reasons=decision.reasons,
+            racers=(),
+            parts=(),
+            soak=None,
             boot_s=evidence.boot_s.get(winner, self.incumbent.recommendation.boot_s),
             provenance=replace(
                 provenance(self.plan),
@@ -277,10 +280,6 @@ def _forget_old_nights(folder: Path) -> None:
 def _seed(started: datetime) -> int:
     """Prompts that no other night and no study has used."""
     return 500_000_000 + int(hashlib.sha256(started.isoformat().encode()).hexdigest(), 16) % 4_000_000 * 100
-
-
-def _around(value: float, half: float) -> Interval:
-    return Interval(value, value * math.exp(-half), value * math.exp(half))
 
 
 def report_text(report: Report) -> str:
