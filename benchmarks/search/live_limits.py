@@ -1,0 +1,136 @@
+"""Do live points rank settings as own boots do? Real vLLM, both ways, over several settings of seqs and tokens.
+
+    python benchmarks/search/live_limits.py --vllm-python ~/vllm/bin/python --out results/live_limits.jsonl
+
+One engine is booted at the largest limits and lowered live; every setting gets an engine of its own as well. Loads
+have fresh prompts. Printed: both throughputs, their rank correlation (Spearman), and how many requests were lost: sent,
+but neither completed nor cut when the load ended.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from scipy.stats import spearmanr
+
+from autotune.engine.boot import boot
+from autotune.engine.demo_model import default_demo_folder, write_demo_model
+from autotune.engine.engine import Engine
+from autotune.engine.install import resolve_install
+from autotune.engine.live import LiveLimits, set_limits, with_live_limits
+from autotune.engine.types import EngineSpec
+from autotune.engine.warm import WarmServer
+from autotune.load.measure import measure
+from autotune.load.types import LoadSpec, Target
+from autotune.space.config import LaunchConfig
+from autotune.workload.load import load_workload
+
+SETTINGS = [(1, 2048), (2, 2048), (4, 2048), (8, 2048), (16, 2048), (64, 2048), (64, 64)]
+CPU_FLAGS = {
+    "enforce-eager": True,
+    "distributed-executor-backend": "uni",
+    "kv-cache-memory-bytes": "256M",
+    "max-model-len": 512,
+}
+CPU_ENV = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+
+
+def load(engine: Engine, seed: int, window_s: float) -> dict[str, Any]:
+    """One load: tokens per second, and what became of its requests."""
+    before = engine.metrics()
+    found = measure(
+        Target(engine.base_url, engine.model_name),
+        load_workload("demo"),
+        LoadSpec.closed(64, min_s=window_s, max_s=2 * window_s, precision=0.03),
+        seed=seed,
+        point_id=f"live-{seed}",
+        vocab_size=None,
+    )
+    counts = found.counts
+    lost = counts.sent - counts.completed - counts.cut
+    return {
+        "tok_s": round(found.output_tokens_per_s.value, 1),
+        "sent": counts.sent,
+        "failed": counts.failed,
+        "short": counts.short,
+        "lost": lost,
+        "pending_after": engine.metrics().pending,
+        "generated": engine.metrics().generation_tokens - before.generation_tokens,
+    }
+
+
+def limited(spec: EngineSpec, seqs: int, tokens: int, folder: Path) -> EngineSpec:
+    """The spec with these limits of its own."""
+    config = spec.config.merged(LaunchConfig.of({"max-num-seqs": seqs, "max-num-batched-tokens": tokens}))
+    return replace(spec, config=config, log_path=folder / f"{seqs}-{tokens}.log")
+
+
+def rows(spec: EngineSpec, folder: Path, loads: int, window_s: float) -> Iterator[dict[str, Any]]:
+    """All loads, live and in own boots, setting by setting so that drift hits both alike."""
+    top = max(SETTINGS, key=sum)
+    live_spec = with_live_limits(replace(limited(spec, *top, folder), log_path=folder / "live.log"))
+    with ExitStack() as stack:
+        warm = stack.enter_context(WarmServer(live_spec, folder / "warm.log"))
+        live = stack.enter_context(boot(live_spec, warm=warm))
+        for number, (seqs, tokens) in enumerate(SETTINGS):
+            seeds = [1000 + 10 * number + i for i in range(2 * loads)]
+            applied = set_limits(live, LiveLimits(seqs, tokens), wait_s=30)
+            for seed in seeds[:loads]:
+                yield {"how": "live", "seqs": applied.seqs, "tokens": applied.tokens, **load(live, seed, window_s)}
+            with boot(with_live_limits(limited(spec, seqs, tokens, folder)), warm=warm) as own:
+                for seed in seeds[loads:]:
+                    yield {"how": "own", "seqs": seqs, "tokens": tokens, **load(own, seed, window_s)}
+
+
+def summary(found: list[dict[str, Any]]) -> str:
+    """A table and the rank correlation."""
+    lines = ["| seqs, tokens | live tok/s | own boot tok/s |", "|---|---|---|"]
+    means: dict[str, list[float]] = {"live": [], "own": []}
+    for seqs, tokens in SETTINGS:
+        cells = []
+        for how in ("live", "own"):
+            values = [r["tok_s"] for r in found if (r["how"], r["seqs"], r["tokens"]) == (how, seqs, tokens)]
+            means[how].append(fmean(values))
+            cells.append(", ".join(f"{value:,.0f}" for value in values))
+        lines.append(f"| {seqs}, {tokens} | {cells[0]} | {cells[1]} |")
+    rank = float(spearmanr(means["live"], means["own"]).statistic)
+    lost = sum(r["lost"] + r["failed"] + r["short"] for r in found)
+    sent = sum(r["sent"] for r in found)
+    return "\n".join([*lines, "", f"Spearman {rank:.3f}; {lost} of {sent} requests lost, failed or short."])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--vllm-python", type=Path)
+    parser.add_argument("--loads", type=int, default=2)
+    parser.add_argument("--window", type=float, default=3.0)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        spec = EngineSpec(
+            install=resolve_install(options.vllm_python),
+            model=str(write_demo_model(default_demo_folder())),
+            config=LaunchConfig.of(CPU_FLAGS, CPU_ENV),
+            run_id="live-limits-benchmark",
+            log_path=folder / "engine.log",
+            cache_root=folder / "cache",
+        )
+        found = []
+        for row in rows(spec, folder, options.loads, options.window):
+            found.append(row)
+            print(json.dumps(row), file=sys.stderr, flush=True)
+    if options.out:
+        options.out.write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
+    print(summary(found))
+
+
+if __name__ == "__main__":
+    main()
