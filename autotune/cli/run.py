@@ -107,6 +107,14 @@ def run(
             help="Measure lower max-num-seqs and max-num-batched-tokens inside a running engine (default: yes).",
         ),
     ] = None,
+    ablation: Annotated[
+        bool | None,
+        typer.Option(
+            "--ablation/--no-ablation",
+            envvar="AUTOTUNE_ABLATION",
+            help="Measure after the race which flags carry the gain, and drop those that do not (default: yes).",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")] = False,
 ) -> None:
     """Find the best vLLM launch configuration for this machine, prove it and write it to OUT/best."""

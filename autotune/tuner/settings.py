@@ -53,6 +53,7 @@ class RunSettings:
     allow_unverified_precision: bool = False
     warm_boot: bool | None = None
     live_limits: bool | None = None
+    ablation: bool = True
 
 
 class _File(BaseModel):
@@ -82,6 +83,7 @@ class _File(BaseModel):
     allow_unverified_precision: bool | None = None
     warm_boot: bool | None = None
     live_limits: bool | None = None
+    ablation: bool | None = None
 
 
 def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> RunSettings:
@@ -113,6 +115,7 @@ def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> Ru
         allow_unverified_precision=bool(values.get("allow_unverified_precision", False)),
         warm_boot=values.get("warm_boot"),
         live_limits=values.get("live_limits"),
+        ablation=values.get("ablation") is not False,
     )
     return settings
 

@@ -27,7 +27,7 @@ from autotune.space.config import LaunchConfig
 from autotune.store.models import BootRow, RunRow
 from autotune.store.recommendation import Recommendation
 from autotune.tuner.ablate import Ablator
-from autotune.tuner.ending import Closer
+from autotune.tuner.ending import NOTHING_ABLATED, Closer
 from autotune.tuner.engines import Engines
 from autotune.tuner.feasible import Feasible
 from autotune.tuner.finals import Entrant, Finals
@@ -187,7 +187,7 @@ class Tuner:
         return Closer(
             self._budget,
             soaker,
-            lambda winner, incumbents: ablator.run(winner, baseline, incumbents),
+            lambda winner, others: ablator.run(winner, baseline, others) if plan.settings.ablation else NOTHING_ABLATED,
             self._boots,
             self._progress.note,
         )

@@ -42,6 +42,7 @@ def study(vllm: VllmInstall, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     (folder / "space.yaml").write_text(SPACE)
     done = autotune(
         "run", "--gpu", "cpu", "--space", "space.yaml", "--trials", "6", "--window", "2s", "--out", "out",
+        "--no-ablation",
         "--vllm-python", str(vllm.python), "--seed=1",
         "--allow-unverified-precision", cwd=folder,
     )  # fmt: skip
@@ -102,6 +103,7 @@ def test_the_same_command_again_goes_on_from_what_is_there(study: dict[str, Any]
     before = len(study["result"]["trials"])
     done = autotune(
         "run", "--gpu", "cpu", "--space", "space.yaml", "--trials", "6", "--window", "2s", "--out", "out",
+        "--no-ablation",
         "--vllm-python", str(vllm.python), "--seed=1", "--allow-unverified-precision", "--json", cwd=study["folder"],
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

@@ -30,7 +30,7 @@ class Machine:
     """``boot_s`` and ``value`` are formulas; a boot of None seconds fails for memory, after ``fail_s``.
 
     ``compile_s`` comes on top of the first boot of a configuration. Points take ``point_s``, of a race
-    ``race_point_s``. ``at`` is the time in seconds.
+    ``race_point_s``. ``soak_kills`` says what dies under a soak. ``at`` is the time in seconds.
     """
 
     boot_s: Callable[[LaunchConfig], float | None] = lambda config: 20.0
@@ -42,6 +42,7 @@ class Machine:
     at: float = 0.0
     boots: list[tuple[str, LaunchConfig, float]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    soak_kills: Callable[[LaunchConfig], bool] = lambda config: False
     interrupt_after: float = float("inf")
     stop: StopFlag = field(default_factory=StopFlag)
 
@@ -107,7 +108,9 @@ class FakeEngine:
 
     def failure(self) -> None: ...
 
-    def verdict(self) -> None: ...
+    def verdict(self) -> Failure | None:
+        soaked = "-soak-" in self.spec.log_path.stem and self.machine.soak_kills(self.spec.config)
+        return Failure.of("oom_runtime", line="CUDA out of memory") if soaked else None
 
     def watchdog(self) -> None: ...
 

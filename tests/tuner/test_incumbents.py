@@ -3,13 +3,18 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fake_vllm import make_fake_python, set_behaviour
+from fake_vllm import make_fake_python
+from replayed_machine import Machine, install, settings_for, tune
 
-pytestmark = pytest.mark.timeout(240)
+from autotune.errors import UsageError
+from autotune.report.result import print_result
+from autotune.space.config import LaunchConfig
+from autotune.tuner.prepare import prepare
+from autotune.tuner.settings import RunSettings, resolve_settings
 
 SPACE = """
 schema: 1
@@ -21,73 +26,110 @@ seeds: []
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> list[str]:
-    (tmp_path / "space.yaml").write_text(SPACE)
-    python = make_fake_python(tmp_path / "venv")
-    words = ["run", "--gpu", "cpu", "--space", "space.yaml", "--out", "out", "--window", "1s", "--study", "s"]
-    return [sys.executable, "-m", "autotune", *words, "--vllm-python", str(python)]
+def settings(tmp_path: Path) -> RunSettings:
+    return settings_for(tmp_path, make_fake_python(tmp_path / "venv"), SPACE, trials=4, sampler="random")
 
 
-def finish(command: list[str], folder: Path, *more: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([*command, *more], cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+def speed(config: LaunchConfig) -> float:
+    seqs = config.get("max-num-seqs")
+    slots = min(seqs, 32) if isinstance(seqs, int) else 32
+    return 100.0 * slots * (1.5 if config.get("block-size") == 32 else 1.0)
 
 
-def result(folder: Path) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads((folder / "out/best/result.json").read_text())
-    return data
+def test_two_incumbents_are_tried_first_and_raced_to_a_table(
+    settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "prod.sh").write_text("#!/bin/sh\nexec vllm serve org/m --port 80 --max-num-seqs 3\n")
+    commands = ("articles=vllm serve m --max-num-seqs 5 --swap-space 4", str(tmp_path / "prod.sh"))
+    machine = Machine(value=speed)
+    install(machine, monkeypatch)
+    asked = replace(settings, from_command=commands)
+    found, _ = tune(machine, asked)
+    assert machine.roles()[:4] == ["baseline", "incumbent", "incumbent", "trial"]
+    assert any("--swap-space was left out" in remark for remark in prepare(asked).remarks)
+    table = {r.name: r for r in found.racers}
+    assert [r.role for r in table.values()][:3] == ["default", "incumbent", "incumbent"]
+    assert table["articles"].config == LaunchConfig.of({"max-num-seqs": 5})
+    assert all(len(r.rounds) >= 2 and r.value and r.value.low < r.value.high for r in table.values())
+    over = table["articles"].gain_over
+    assert set(over) == {"default", "prod"} and over["prod"].value == pytest.approx(5 / 3 - 1)
+    assert over["prod"].low > 0 > over["default"].high
+    assert set(table["default"].gain_over) == {"articles", "prod"}
+    print_result(found, as_json=False)
+    shown = capsys.readouterr().out
+    assert "over articles" in shown and "over default" in shown and "+66.7 %" in shown
+    assert found == type(found).from_json(found.to_json())
 
 
-def test_two_incumbents_are_tried_first_and_raced_to_a_table(command: list[str], tmp_path: Path) -> None:
-    (tmp_path / "prod.sh").write_text("#!/bin/sh\nexec vllm serve org/m --port 80 --max-num-seqs 2\n")
-    given = ["--from-command", "articles=vllm serve m --max-num-seqs 8 --swap-space 4", "--from-command", "prod.sh"]
-    done = finish(command, tmp_path, "--trials", "3", *given)
-    assert done.returncode == 0, done.stderr
-    found = result(tmp_path)
-    roles = [t["role"] for t in found["trials"]]
-    assert roles[:3] == ["baseline", "incumbent", "incumbent"] and set(roles[3:]) == {"final"}
-    assert "--swap-space was left out" in done.stderr
-    table = {r["name"]: r for r in found["recommendation"]["racers"]}
-    assert [(n, r["role"]) for n, r in table.items()][1:] == [("articles", "incumbent"), ("prod", "incumbent")]
-    assert table["articles"]["config"]["flags"] == [["max-num-seqs", 8]]
-    assert all(len(r["rounds"]) >= 2 and r["value"]["low"] < r["value"]["high"] for r in table.values())
-    assert set(table["articles"]["gain_over"]) == {"default", "prod"}
-    assert {"articles", "prod"} == set(table["default"]["gain_over"])
-    # Eight requests at a time are faster than two, and slower than all.
-    gains = {name: gain["value"] for name, gain in table["articles"]["gain_over"].items()}
-    assert gains["prod"] > 0 > gains["default"]
-    assert "over articles" in done.stdout and "over default" in done.stdout
-
-
-def test_an_incumbent_that_nothing_beats_stays(command: list[str], tmp_path: Path) -> None:
-    set_behaviour(tmp_path / "venv/bin/python", {"rules": [{"when": {"block-size": 32}, "time_scale": 0.5}]})
+def test_an_incumbent_that_nothing_beats_stays(
+    settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "prod.yaml").write_text("model: org/m\nblock-size: 32\nport: 80\n")
-    done = finish(command, tmp_path, "--trials", "2", "--from-config", "prod.yaml")
-    assert done.returncode == 0, done.stderr
-    found = result(tmp_path)["recommendation"]
-    assert found["verdict"] == "keep-incumbent" and found["config"]["flags"] == [["block-size", 32]]
-    assert "prod is in production already" in " ".join(found["reasons"]) and "Keep what runs" in done.stdout
+    machine = Machine(value=speed)
+    install(machine, monkeypatch)
+    found, _ = tune(machine, replace(settings, from_config=(str(tmp_path / "prod.yaml"),)))
+    assert found.verdict == "keep-incumbent" and found.config == LaunchConfig.of({"block-size": 32})
+    assert "prod is in production already: keep it." in found.reasons
+    print_result(found, as_json=False)
+    assert "Keep what runs in production" in capsys.readouterr().out
+
+
+def test_an_incumbent_that_cannot_run_is_not_raced(settings: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(value=speed, boot_s=lambda config: None if config.get("block-size") == 32 else 20.0)
+    install(machine, monkeypatch)
+    found, _ = tune(machine, replace(settings, from_command=("bad=vllm serve m --block-size 32",)))
+    assert machine.roles().count("incumbent") == 1 and "bad" not in [r.name for r in found.racers]
+
+
+def test_the_result_of_a_study_is_an_incumbent_of_the_next(
+    settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(value=speed)
+    install(machine, monkeypatch)
+    found, _ = tune(machine, replace(settings, trials=1, out=tmp_path / "first"))
+    earlier = replace(found, verdict="adopt", config=LaunchConfig.of({"max-num-seqs": 6}))
+    (tmp_path / "result.json").write_text(json.dumps({"recommendation": earlier.to_json()}))
+    plan = prepare(replace(settings, from_config=(f"last={tmp_path / 'result.json'}",)))
+    assert [(i.name, i.config.get("max-num-seqs")) for i in plan.incumbents] == [("last", 6)]
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--from-command", "vllm serve m --no-such-flag 1"], "no --no-such-flag"),
-        (["--from-command", "a=vllm serve m --max-num-seqs 5", "--from-command", "a=vllm serve m"], "is taken"),
-        (["--from-config", "missing.yaml"], "no such file"),
-        (["--from-command", "echo hello"], "starts no vLLM"),
-        (["--from-command", "vllm serve m --max-model-len 16"], "shorter than the workload"),
+        ({"from_command": ["vllm serve m --no-such-flag 1"]}, "no --no-such-flag"),
+        ({"from_command": ["a=vllm serve m --max-num-seqs 5", "a=vllm serve m"]}, "is taken"),
+        ({"from_command": ["default=vllm serve m"]}, "is taken"),
+        ({"from_config": ["missing.yaml"]}, "no such file"),
+        ({"from_command": ["echo hello"]}, "starts no vLLM"),
+        ({"from_command": ["vllm serve m --max-model-len 16"]}, "shorter than the workload"),
+        ({"from_command": ["vllm serve a && vllm serve b"]}, "starts 2 vLLM servers"),
     ],
 )
 def test_what_cannot_be_tried_is_refused_before_anything_starts(
-    command: list[str], tmp_path: Path, given: list[str], said: str
+    settings: RunSettings, tmp_path: Path, given: dict[str, list[str]], said: str
 ) -> None:
-    done = finish(command, tmp_path, "--trials", "1", *given)
-    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
-    assert not (tmp_path / "out/study.db").exists()
+    asked = resolve_settings(given, tmp_path / "none.yaml")
+    with pytest.raises(UsageError, match=said):
+        prepare(replace(settings, from_command=asked.from_command, from_config=asked.from_config))
+    assert not (tmp_path / "o").exists()
 
 
-def test_an_incumbent_that_is_the_default_needs_no_trial(command: list[str], tmp_path: Path) -> None:
-    done = finish(command, tmp_path, "--trials", "1", "--from-command", "vllm serve m --port 80")
-    assert done.returncode == 0, done.stderr
-    assert "starts the same engine as vLLM's defaults" in done.stderr
-    assert [t["role"] for t in result(tmp_path)["trials"]] == ["baseline"]
+def test_flags_of_every_engine_win_and_that_is_said(settings: RunSettings) -> None:
+    plan = prepare(
+        replace(settings, vllm_args=("--block-size=64",), from_command=("vllm serve m --block-size 32 -O1",))
+    )
+    assert plan.incumbents[0].config.get("block-size") == 64
+    assert any("--block-size 32 gave way to --vllm-arg 64" in remark for remark in plan.remarks)
+
+
+def test_an_incumbent_that_is_the_default_needs_no_trial(settings: RunSettings) -> None:
+    plan = prepare(replace(settings, from_command=("vllm serve m --port 80",)))
+    assert plan.incumbents == () and "starts the same engine as vLLM's defaults" in plan.remarks[-1]
+
+
+def test_the_options_reach_the_run(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "autotune", "run", "--from-command", "x=vllm serve m --nonsense", "--gpu", "cpu"]
+    python = make_fake_python(tmp_path / "venv")
+    words = [*command, "--vllm-python", str(python)]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "--from-command x: vLLM" in done.stderr and "Traceback" not in done.stderr
