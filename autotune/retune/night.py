@@ -140,7 +140,7 @@ class Night:
         question, plan = self._question, self._question.new
         seeds = (question.after, *question.seeds, *plan.space.seeds)
         settings = replace(plan.settings, budget_s=budget_s, trials=None)
-        plan = replace(plan, study=f"{plan.study}-search", settings=settings, space=replace(plan.space, seeds=seeds))
+        plan = replace(plan, study=search_study(plan), settings=settings, space=replace(plan.space, seeds=seeds))
         tuner = Tuner(plan, Session.open(plan, self._store), self._progress, self._stop)
         full = plan.space.fixed.merged(question.after)
         found = tuner.explore(rival=full)
@@ -159,6 +159,16 @@ class Night:
         against = names[-1] if names else FOUND
         self._progress.note(f"Found: {found}. It has to win on fresh prompts against {against}.")
         self._visits.play(arms, confirmed, lambda: _settled(confirmed, against))
+
+
+def old_study(new: Plan) -> str:
+    """The name under which the old version's engines run: leftovers of a killed night are found by it."""
+    return f"{new.study}-old"
+
+
+def search_study(new: Plan) -> str:
+    """The name of the night's search."""
+    return f"{new.study}-search"
 
 
 def _settled(confirmed: Comparison, against: str) -> bool:

@@ -41,7 +41,7 @@ class RetuneSettings:
     exports: tuple[Export, ...] = ()
 
 
-def old_install(incumbent: Incumbent, settings: RetuneSettings, new: VllmInstall) -> VllmInstall | None:
+def old_install(incumbent: Incumbent, settings: RetuneSettings) -> VllmInstall | None:
     """The old version, where it can still be booted: named, or recorded and not replaced in its place."""
     if settings.old_python is not None:
         return resolve_install(settings.old_python)

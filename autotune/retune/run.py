@@ -11,21 +11,22 @@ from typing import Any
 from autotune import __version__
 from autotune.engine.flags import FlagTable, load_flags
 from autotune.engine.install import VllmInstall, resolve_install
+from autotune.engine.reap import find_leftovers, reap
 from autotune.errors import EnvironmentFault, Interrupted
 from autotune.export.files import write_atomic
 from autotune.report.progress import RunProgress, run_progress
 from autotune.retune.arms import Visits
 from autotune.retune.deadline import Deadline
 from autotune.retune.incumbent import Incumbent, find_incumbent
-from autotune.retune.migrate import Migration, changed_meaning, migrate
-from autotune.retune.night import DEFAULT, NEW, Evidence, Night, Question
+from autotune.retune.migrate import Migration, migrate
+from autotune.retune.night import DEFAULT, NEW, Evidence, Night, Question, old_study, search_study
 from autotune.retune.plans import RetuneSettings, engine_folder, new_plan, old_install, published, refuse_another_device
+from autotune.retune.priors import Priors, find_priors
 from autotune.retune.publish import publish
 from autotune.retune.report import Report
 from autotune.retune.unchanged import look_again
 from autotune.retune.verdict import Decision, decide
 from autotune.search.noise import PRIOR
-from autotune.space.config import LaunchConfig
 from autotune.store.recommendation import Interval, Recommendation
 from autotune.store.store import Store
 from autotune.tuner.faults import named_faults
@@ -35,7 +36,6 @@ from autotune.tuner.recommend import UNIT, provenance
 from autotune.tuner.run import clear_the_ground
 from autotune.tuner.stop import StopFlag
 
-MOST_SEEDS = 4
 KEPT_NIGHTS = 14
 HALF_INTERVAL = 0.025
 
@@ -79,7 +79,7 @@ class Case:
     def look(cls, incumbent: Incumbent, settings: RetuneSettings, started: datetime) -> "Case":
         """Read everything; nothing is started. Raises ``UsageError``."""
         new = resolve_install(settings.new_python)
-        old = old_install(incumbent, settings, new)
+        old = old_install(incumbent, settings)
         table = load_flags(new)
         before = load_flags(old) if old else published(incumbent.recommendation.provenance.vllm_version)
         fixed = migrate(incumbent.recommendation.fixed, table)
@@ -113,6 +113,8 @@ class Case:
 
     def run(self, progress: RunProgress, stop: StopFlag, deadline: Deadline) -> Report:
         """Measure and decide."""
+        for study in (old_study(self.plan), search_study(self.plan)):
+            reap(find_leftovers(study))
         for line in (*self._headline(), *clear_the_ground(self.plan)):
             progress.note(line)
         store = Store.open(self.plan.storage)
@@ -127,18 +129,18 @@ class Case:
     def _compare(
         self, store: Store, progress: RunProgress, stop: StopFlag, deadline: Deadline, visits: Visits
     ) -> Report:
-        seeds, notes = self._seeds()
+        priors = self._priors()
         question = Question(
             new=self.plan,
             old=self._old_plan(),
             before=self.incumbent.recommendation.config,
             after=self.migration.config,
-            seeds=seeds,
+            seeds=priors.seeds,
             noise=PRIOR,
             search=self.settings.search,
         )
         night = Night(question, store, progress, stop, deadline, visits, sign=1.0)
-        night.evidence.notes += notes
+        night.evidence.notes += priors.notes
         try:
             night.run()
         except Interrupted:
@@ -234,30 +236,15 @@ class Case:
             return None
         return replace(
             self.plan,
-            study=f"{self.plan.study}-old",
+            study=old_study(self.plan),
             install=self.old,
             folder=engine_folder(self.incumbent, self.old, "old"),
             space=replace(self.plan.space, fixed=self.incumbent.recommendation.fixed),
         )
 
-    def _seeds(self) -> tuple[list[LaunchConfig], list[str]]:
-        """Earlier configurations that mean the same on the new version, best first, and why others do not."""
+    def _priors(self) -> Priors:
         names = [parameter.name for parameter in self.plan.space.parameters]
-        changed = changed_meaning(
-            [n for n in names if self.before.get(n) and self.table.get(n)], self.before, self.table
-        )
-        kept, left_out = [], 0
-        for earlier in self.incumbent.earlier:
-            config = LaunchConfig.of(
-                {n: v for n, v in earlier.config.flags if self.incumbent.recommendation.fixed.get(n) != v}
-            )
-            touched = [n for n in changed if config.get(n) is None or changed[n].endswith("values")]
-            if touched or not migrate(config, self.table).same:
-                left_out += 1
-            elif config.flags and config != self.incumbent.recommendation.config:
-                kept.append(config)
-        notes = [f"Earlier trials that still mean the same: {len(kept)}; left out: {left_out}."] if left_out else []
-        return kept[:MOST_SEEDS], [*notes, *(f"{why}." for why in changed.values())] if left_out else notes
+        return find_priors(self.incumbent.earlier, names, self.incumbent.recommendation.config, self.before, self.table)
 
     def _headline(self) -> list[str]:
         p, new = self.incumbent.recommendation.provenance, self.plan.install
