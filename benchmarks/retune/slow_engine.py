@@ -1,7 +1,7 @@
 """Makes a vLLM environment slower on purpose, to see whether a re-tune notices.
 
-Copied as ``sitecustomize.py`` into the environment's site-packages; the share stands in ``slow_share`` in its folder: 0.3
-pauses each step of the engine for 30 % of the time that the step took.
+Copied as ``sitecustomize.py`` into the environment's site-packages; the share stands in ``slow_share`` in its folder:
+0.3 pauses each step of the engine for 30 % of the time that the step took.
 """
 
 import importlib.abc
