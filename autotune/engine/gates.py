@@ -28,6 +28,7 @@ GPU_TOLERANCE_BYTES = 64 * MIB
 # RAM is shared with everything else on a machine; what others take in passing must not stop a study.
 RAM_TOLERANCE_SHARE = 0.25
 GATE_LIMIT_S = 60.0
+SHORTEST_LOOK_S = 0.5
 POLL_S = 0.2
 
 
@@ -157,7 +158,9 @@ def find_tenants(
         listed = ", ".join(str(pid) for pid in servers)
         text = f"Another vLLM runs on this machine (pid {listed}); it takes CPU time and memory from measurements"
         found.append(Tenant("vllm", servers, text, blocks=False))
-    if busy := _busy_strangers(usable_cores or float(len(os.sched_getaffinity(0))), sample_s):
+    strangers = Strangers(usable_cores or float(len(os.sched_getaffinity(0))))
+    time.sleep(sample_s)
+    if busy := strangers.tenant():
         found.append(busy)
     return tuple(found)
 
@@ -193,22 +196,37 @@ def _is_vllm(stat: ProcessStat) -> bool:
     return ("vllm" in starts and "serve" in words[:5]) or "vllm.entrypoints.openai.api_server" in words[:4]
 
 
-def _busy_strangers(usable_cores: float, sample_s: float) -> Tenant | None:
-    before = {stat.id: stat.cpu_ticks for stat in _strangers()}
-    time.sleep(sample_s)
-    used = {stat.pid: stat.cpu_ticks - before.get(stat.id, 0) for stat in _strangers()}
-    cores = sum(used.values()) / procfs.TICKS_PER_S / sample_s
-    if cores <= usable_cores / 4:
-        return None
-    busiest = tuple(sorted(used, key=lambda pid: -used[pid])[:3])
-    listed = ", ".join(str(pid) for pid in busiest)
-    text = f"Other processes keep {cores:.1f} of {usable_cores:.0f} cores busy (most of it pid {listed})"
-    return Tenant("cpu", busiest, text, blocks=False)
+class Strangers:
+    """The CPU time of processes that are neither ours nor engines of a tuner, from now on."""
+
+    def __init__(self, usable_cores: float) -> None:
+        self._usable_cores = usable_cores
+        self._began = time.monotonic()
+        self._before = {stat.id: stat.cpu_ticks for stat in _strangers()}
+
+    def tenant(self) -> Tenant | None:
+        """Who kept more than a quarter of the cores busy; those born meanwhile count in full, if they still run.
+
+        None after less than half a second too: CPU time is counted in hundredths.
+        """
+        elapsed_s = time.monotonic() - self._began
+        if elapsed_s < SHORTEST_LOOK_S:
+            return None
+        used = {stat.pid: stat.cpu_ticks - self._before.get(stat.id, 0) for stat in _strangers()}
+        cores = sum(used.values()) / procfs.TICKS_PER_S / elapsed_s
+        if cores <= self._usable_cores / 4:
+            return None
+        busiest = tuple(sorted(used, key=lambda pid: -used[pid])[:3])
+        listed = ", ".join(str(pid) for pid in busiest)
+        text = f"Other processes keep {cores:.1f} of {self._usable_cores:.0f} cores busy (most of it pid {listed})"
+        return Tenant("cpu", busiest, text, blocks=False)
 
 
 def _strangers() -> list[ProcessStat]:
-    """Running processes that are neither this one nor a tuner's engines. Those born while we look count in
-    full.
-    """
+    """Running processes that are neither this one, nor its load clients, nor a tuner's engines."""
     ours = {marked.stat.pid for marked in all_marked()} | {os.getpid()}
-    return [stat for stat in procfs.all_stats() if stat.running and stat.pid not in ours]
+    return [stat for stat in procfs.all_stats() if stat.running and stat.pid not in ours and not _is_client(stat)]
+
+
+def _is_client(stat: ProcessStat) -> bool:
+    return stat.ppid == os.getpid() and "autotune.load.worker" in procfs.command_line(stat.pid)

@@ -25,6 +25,7 @@ from autotune.search.noise import PRIOR, NoiseFloor, pooled_variance
 from autotune.search.types import Direction
 
 Verdict = Literal["adopt", "tie", "hold"]
+LARGE_GAIN = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ class Race:
         self._worth = worth
         self._alpha = alpha / max(len(finalists), 1) / max(max_rounds - min_rounds + 1, 1)
         self._min_rounds = min_rounds
+        self._disturbed = False
         self._max_rounds = max_rounds
         self._logs: dict[tuple[str, int], float] = {}
         self._dropped: dict[str, str] = {}
@@ -124,6 +126,13 @@ class Race:
     def left_in_round(self, number: int) -> int:
         """Visits that a round still needs."""
         return sum((key, number) not in self._logs for key in self._alive())
+
+    def disturb(self) -> None:
+        """Others used the machine during a visit: before the last round only a large gain is believed.
+
+        A neighbour who comes and goes moves whole visits, and two rounds may agree by chance.
+        """
+        self._disturbed = True
 
     def record(self, visit: Visit, value: float) -> None:
         """A visit's result, positive, in the objective's unit."""
@@ -143,7 +152,7 @@ class Race:
         rounds = self._whole_rounds()
         standings = sorted(self._standings(rounds), key=lambda s: -s.low)
         provable = rounds >= self._min_rounds and not self._baseline_lost
-        winner = self._winner(standings) if provable else None
+        winner = self._winner(standings, rounds) if provable else None
         if winner is not None:
             verdict: Verdict = "adopt"
         else:
@@ -189,7 +198,12 @@ class Race:
         hopeless = all(s.high < self._worth for s in standings if s.runner in finalists)
         if hopeless or self._baseline_key() is None:
             return True
-        return best.low > 0 and best.gain >= self._worth and self._rivals_told(best, standings, number)
+        return self._beats(best, number) and self._rivals_told(best, standings, number)
+
+    def _beats(self, standing: Standing, rounds: int) -> bool:
+        """Whether a runner is proven better than the baseline, and by enough."""
+        doubtful = self._disturbed and rounds < self._max_rounds
+        return standing.low > (LARGE_GAIN if doubtful else 0.0) and standing.gain >= self._worth
 
     def _rivals_told(self, best: Standing, standings: Sequence[Standing], rounds: int) -> bool:
         """Whether every rival is clearly behind the leader; a leading rival has nobody to be told from."""
@@ -231,12 +245,12 @@ class Race:
 
         return float(stdtrit(df, 1.0 - self._alpha))
 
-    def _winner(self, standings: Sequence[Standing]) -> str | None:
+    def _winner(self, standings: Sequence[Standing], rounds: int) -> str | None:
         base = self._baseline_key()
         if base is None:
             proven = list(standings)
         else:
-            proven = [s for s in standings if s.runner != base and s.low > 0 and s.gain >= self._worth]
+            proven = [s for s in standings if s.runner != base and self._beats(s, rounds)]
         if not proven:
             return None
         best = max(proven, key=lambda s: s.gain)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from autotune.engine.gates import Strangers, Tenant
 from autotune.engine.types import BootFailed
 from autotune.report.progress import RunProgress, TrialLine
 from autotune.search.budget import OVERRUN, Budget
@@ -71,6 +72,7 @@ class Finals:
         progress: RunProgress,
         unit: str,
         report_budget: Callable[[], None],
+        strangers: Callable[[], Strangers],
     ) -> None:
         self._engines = engines
         self._trials = trials
@@ -79,6 +81,8 @@ class Finals:
         self._progress = progress
         self._unit = unit
         self._report_budget = report_budget
+        self._strangers = strangers
+        self._told_of_strangers = False
 
     def run(
         self,
@@ -104,10 +108,14 @@ class Finals:
             self._judge.success()
         failed: Counter[Visit] = Counter()
         while (visit := race.next()) is not None and self._fits(race, visit, rules):
+            strangers = self._strangers()
             try:
                 value, reason, final = self._visit(visit, entrants[visit.runner], first_seed + visit.round, rules)
             except BudgetSpent:
                 break
+            if tenant := strangers.tenant():
+                race.disturb()
+                self._tell_of(tenant)
             if value is not None:
                 race.record(visit, value)
                 continue
@@ -115,6 +123,11 @@ class Finals:
             if final or failed[visit] >= MOST_TRIES:
                 race.drop(visit.runner, f"not measured in the race: {reason}")
         return race.result()
+
+    def _tell_of(self, tenant: Tenant) -> None:
+        if not self._told_of_strangers:
+            self._progress.note(f"Note: {tenant.text}. Only a large gain ends the race before its last round.")
+        self._told_of_strangers = True
 
     def _fits(self, race: Race, visit: Visit, rules: Rules) -> bool:
         """Whether the rest of the round fits: only whole rounds count, and those after the second are a luxury."""

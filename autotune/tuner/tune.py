@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable
 
-from autotune.engine.gates import MemoryGate, gpu_gate, ram_gate
+from autotune.engine.gates import MemoryGate, Strangers, gpu_gate, ram_gate
 from autotune.engine.model_shape import ModelShape, read_model_shape
 from autotune.errors import Interrupted
 from autotune.host.detect import open_nvml
@@ -162,7 +162,14 @@ class Tuner:
         self._progress.note(_race_note(baseline, finalists))
         record = self._session.store.run(self._plan.study)
         finals = Finals(
-            self._engines, self._trials, self._judge, self._budget, self._progress, UNIT, self._report_budget
+            self._engines,
+            self._trials,
+            self._judge,
+            self._budget,
+            self._progress,
+            UNIT,
+            self._report_budget,
+            lambda: Strangers(self._plan.host.cpu.usable_cores),
         )
         noise = self._noise(record)
         result = finals.run(baseline, finalists, noise, record.boots if record else [])

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from autotune.cli.main import app
 from autotune.engine import procfs
-from autotune.engine.gates import MemoryGate, find_tenants, ram_gate, refuse_tenants
+from autotune.engine.gates import MemoryGate, Strangers, find_tenants, ram_gate, refuse_tenants
 from autotune.engine.process import ENGINE_MARK, RUN_MARK, SERVER_MARK, TUNER_MARK, tuner_lives, tuner_mark
 from autotune.engine.reap import find_leftovers, reap
 from autotune.errors import EnvironmentFault, Interrupted
@@ -178,6 +178,20 @@ def test_busy_cores_are_told_with_the_busiest_process(spawn: Spawn) -> None:
     assert "0.5" not in busy[0].text and "cores busy" in busy[0].text
     refuse_tenants(busy)
     assert burner.poll() is None
+
+
+def test_a_neighbour_of_a_visit_is_seen_and_our_own_load_clients_are_not(spawn: Spawn) -> None:
+    burn = "while True: pass  # autotune.load.worker"
+    client = spawn(argv=[sys.executable, "-c", burn])
+    strangers = Strangers(usable_cores=0.4)
+    assert strangers.tenant() is None, "too early to say"
+    time.sleep(0.7)
+    found = strangers.tenant()
+    assert found is None or client.pid not in found.pids
+    spawn(argv=[sys.executable, "-c", "while True: pass"])
+    time.sleep(1.0)
+    found = strangers.tenant()
+    assert found is not None and not found.blocks and client.pid not in found.pids
 
 
 def test_a_tuner_is_judged_by_start_time_namespace_and_boot() -> None:

@@ -38,6 +38,30 @@ def test_rounds_alternate_and_everyone_gets_two_boots():
     assert best.gain == pytest.approx(0.5) and best.low < 0.5 < best.high
 
 
+def rounds_until_decided(gain, disturbed):
+    race = Race(BASE, [Runner("a", 1)])
+    if disturbed:
+        race.disturb()
+    play(race, lambda v: 100.0 * (1 + gain if v.runner == "a" else 1))
+    return race.result().verdict, race.result().rounds
+
+
+def test_a_neighbour_on_the_machine_makes_a_small_gain_run_all_rounds():
+    assert rounds_until_decided(0.06, disturbed=False) == ("adopt", 2)
+    assert rounds_until_decided(0.06, disturbed=True) == ("adopt", 4)
+    assert rounds_until_decided(0.5, disturbed=True) == ("adopt", 2)
+    assert rounds_until_decided(-0.5, disturbed=True) == ("hold", 2)
+
+
+def test_a_small_gain_beside_a_neighbour_is_no_result_before_the_last_round():
+    race = Race(BASE, [Runner("a", 1)])
+    while (visit := race.next()) is not None and visit.round < 2:
+        race.record(visit, 106.0 if visit.runner == "a" else 100.0)
+    assert race.result().verdict == "adopt"
+    race.disturb()
+    assert race.result().verdict == "tie"
+
+
 def test_smaller_is_better_for_latency():
     race = Race(BASE, [Runner("a", 1)], direction="minimize")
     play(race, lambda v: {"default": 100.0, "a": 60.0}[v.runner])
