@@ -26,6 +26,7 @@ from autotune.errors import AutotuneError
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("autotune.cli.run:run", "Find the best launch configuration for this machine and prove it."),
     "plan": ("autotune.cli.plan:plan", "Show what a run would try, leave out and cost; starts nothing."),
+    "compare": ("autotune.cli.compare:compare", "Show precisions of a model by memory, speed and quality, measured."),
     "detect": ("autotune.cli.detect:detect", "Show the GPUs, the CPU, every vLLM, and the search space chosen."),
     "check": ("autotune.cli.check:check", "Say what is wrong with a vLLM launch command or file, before it starts."),
     "explain": ("autotune.cli.explain:explain", "Say why a vLLM log shows a failure, and what to do about it."),

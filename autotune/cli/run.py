@@ -88,8 +88,26 @@ def run(
         typer.Option(
             "--allow-unverified-precision",
             envvar="AUTOTUNE_ALLOW_UNVERIFIED_PRECISION",
-            help="Search values that change what the model computes, though quality is not measured.",
+            help="Allow values that change what the model computes where quality cannot be measured.",
         ),
+    ] = None,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="AUTOTUNE_VARIANT",
+            help="Another checkpoint of the same model (FP8, AWQ, GPTQ), folder or hub id; may be repeated.",
+        ),
+    ] = None,
+    max_quality_loss: Annotated[
+        str | None,
+        typer.Option(
+            envvar="AUTOTUNE_MAX_QUALITY_LOSS",
+            help="How much a faster precision may lose: none, tiny (default), small, any.",
+        ),
+    ] = None,
+    quality_data: Annotated[
+        Path | None,
+        typer.Option(envvar="AUTOTUNE_QUALITY_DATA", help="Your prompts to measure quality on (JSON lines or text)."),
     ] = None,
     warm_boot: Annotated[
         bool | None,

@@ -64,6 +64,8 @@ class BootFacts:
     max_model_len: int | None = None
     chunked_prefill_tokens: int | None = None
     quantization: str | None = None
+    quantized_layers: int | None = None
+    dtype: str | None = None
     kv_cache_dtype: str | None = None
     model_runner: str | None = None
     attention_backend: str | None = None
@@ -137,6 +139,8 @@ _FACTS = (
     _fact("enforce_eager", "enforce_eager=", r"enforce_eager=(True|False)", lambda word: word == "True"),
     _fact("enforce_eager", "'enforce_eager': True", r"'enforce_eager': (True)", lambda word: word == "True"),
     _fact("quantization", "quantization=", r"\bquantization=([^,\s]+)", lambda word: None if word == "None" else word),
+    _fact("quantized_layers", "Quantizing ", r"Quantizing (\d+) layers", int),
+    _fact("dtype", "dtype=torch.", r"\bdtype=torch\.(\w+)"),
     _fact("kv_cache_dtype", "kv_cache_dtype=", r"kv_cache_dtype=([^,\s]+)"),
     _fact("architecture", "Resolved architecture:", r"Resolved architecture: (\S+)"),
     _fact("max_model_len", "max model len", r"Using max model len (\d+)", int),

@@ -28,6 +28,7 @@ def facts(recommendation: Recommendation) -> dict[str, str]:
         "objective": p.objective,
         "verdict": recommendation.verdict,
         "gain": recommendation.gain_text(),
+        "quality": p.quality,
         "retune-when": p.retune_when,
     }
 
@@ -41,6 +42,7 @@ def comment_lines(recommendation: Recommendation, mark: str = "#", usage: Iterab
         f"host {p.host_fingerprint}.",
         f"Model: {p.model}, revision {p.model_revision}. Workload: {p.workload}. Objective: {p.objective}.",
         f"Verdict: {recommendation.verdict}; gain over vLLM's defaults: {recommendation.gain_text()}.",
+        f"Quality: {p.quality}.",
         *([KEEP_DEFAULT] if recommendation.verdict == "keep-default" else []),
         *([RANDOM_WEIGHTS] if random_weights(recommendation) else []),
         f"Tune again when: {p.retune_when}.",

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from autotune.report.quality import quality_table, split_text
 from autotune.store.recommendation import Interval, Racer, Recommendation
 
 
@@ -22,13 +23,16 @@ def print_result(recommendation: Recommendation, *, as_json: bool) -> None:
     console.print(_figures(recommendation))
     if recommendation.racers:
         console.print(_race(recommendation.racers, recommendation.unit))
+    if len(recommendation.quality) > 1:
+        console.print(quality_table(recommendation.quality, recommendation.unit))
     for reason in recommendation.reasons:
         console.print(f"  {reason}", highlight=False, markup=False)
 
 
 def _headline(recommendation: Recommendation) -> str:
     if recommendation.verdict == "adopt":
-        return f"Adopt: {recommendation.config}"
+        checkpoint = f"the checkpoint {recommendation.variant}, " if recommendation.variant else ""
+        return f"Adopt: {checkpoint}{recommendation.config}"
     if recommendation.verdict == "keep-incumbent":
         return f"Keep what runs in production: {recommendation.config}"
     if recommendation.verdict == "keep-default":
@@ -43,6 +47,8 @@ def _figures(recommendation: Recommendation) -> Table:
         ("best", _interval(recommendation.best, recommendation.unit)),
         ("gain", recommendation.gain_text()),
     ]
+    if recommendation.split is not None and recommendation.split.precision:
+        rows.append(("of it", split_text(recommendation.split)))
     for name, text in rows:
         table.add_row(f"  {name}", text)
     return table

@@ -3,6 +3,7 @@
     host ─┐
           ├─▶ run ─▶ boot ─▶ point
                        └───▶ failure
+    quality (by model, vLLM, device and precision: it outlives the runs that needed it)
 
 A *run* is one study on one host; a *boot* is one engine started for it; a *point* is one load applied
 to that engine; a *failure* says why a boot or a point did not give a number. Rows are written as
@@ -13,7 +14,7 @@ Times are UTC. JSON columns hold values that are only ever read whole.
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, DateTime, Float, ForeignKey, Integer, String, Text
+from sqlalchemy import JSON, DateTime, Float, ForeignKey, Integer, LargeBinary, String, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 JsonDict = dict[str, Any]
@@ -121,3 +122,25 @@ class FailureRow(Base):
     details: Mapped[JsonDict]
 
     boot: Mapped[BootRow] = relationship(back_populates="failure")
+
+
+class QualityRow(Base):
+    """How a precision answers beside the model as published, measured once for each scope.
+
+    ``scope`` stands for model, revision, vLLM, device and texts; ``precision_key`` for the flags that change what is
+    computed, empty for the model as published, whose ``reading`` is kept for comparing. ``comparison`` is that with
+    the reference; of the reference itself, that with its repetition.
+    """
+
+    __tablename__ = "autotune_quality"
+    __table_args__ = (UniqueConstraint("scope", "precision_key", name="uq_autotune_quality_scope"),)
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    scope: Mapped[str] = mapped_column(String(64), index=True)
+    precision_key: Mapped[str] = mapped_column(String(32))
+    about: Mapped[JsonDict]
+    comparison: Mapped[JsonDict]
+    effect: Mapped[JsonDict]
+    reading: Mapped[bytes | None] = mapped_column(LargeBinary, default=None)
+    seconds: Mapped[float] = mapped_column(Float)
+    measured_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), default=utc_now)

@@ -106,6 +106,42 @@ class Provenance:
     workload: str
     objective: str
     retune_when: str
+    quality: str = "not recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionQuality:
+    """One precision class of a study: how it answers beside the model as published, and how fast it was.
+
+    ``verdict`` is reference, within, over, unsure, no effect or not measured; ``reason`` says why. ``kl`` is in nats
+    a token, ``greedy`` a share of decoded tokens. ``value`` is the best that the search measured with it, in the
+    recommendation's unit. Of the reference, the comparison is that with its own repetition.
+    """
+
+    name: str
+    verdict: str
+    reason: str
+    perplexity: float | None = None
+    perplexity_ratio: Interval | None = None
+    kl: Interval | None = None
+    top1: Interval | None = None
+    greedy: float | None = None
+    weights_bytes: int | None = None
+    kv_bytes_per_token: float | None = None
+    seconds: float | None = None
+    value: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GainSplit:
+    """A gain in two factors, as fractions: ``equal`` at the baseline's precision, ``precision`` on top by changing it.
+
+    ``raced`` says whether ``equal`` comes from the final race; else it is what the search measured.
+    """
+
+    equal: float
+    precision: float
+    raced: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +150,7 @@ class Recommendation:
 
     ``baseline`` and ``best`` are the objective in ``unit``, from the same race. ``racers`` is that race as a table.
     ``parts`` say which flags carry the gain, where the budget had room to measure that.
+    ``variant`` is the checkpoint to serve where it is not the one that was tuned; ``provenance`` names it as well.
     """
 
     verdict: Verdict
@@ -129,6 +166,9 @@ class Recommendation:
     racers: tuple[Racer, ...] = ()
     parts: tuple[Part, ...] = ()
     soak: Soak | None = None
+    quality: tuple[PrecisionQuality, ...] = ()
+    variant: str | None = None
+    split: GainSplit | None = None
 
     @property
     def launch(self) -> LaunchConfig:
@@ -158,6 +198,9 @@ class Recommendation:
             racers=tuple(Racer.from_json(racer) for racer in data.get("racers", ())),
             parts=tuple(Part(p["flag"], _interval(p["gain"]), p["kept"]) for p in data.get("parts", ())),
             soak=Soak(**data["soak"]) if data.get("soak") else None,
+            quality=tuple(_quality(entry) for entry in data.get("quality", ())),
+            variant=data.get("variant"),
+            split=GainSplit(**data["split"]) if data.get("split") else None,
         )
 
     def gain_text(self) -> str:
@@ -170,6 +213,11 @@ class Recommendation:
 
 def _config(data: Mapping[str, Any]) -> LaunchConfig:
     return LaunchConfig.of(dict(data["flags"]), dict(data["env"]))
+
+
+def _quality(data: Mapping[str, Any]) -> PrecisionQuality:
+    fields: dict[str, Any] = {n: Interval(**v) if isinstance(v, Mapping) else v for n, v in data.items()}
+    return PrecisionQuality(**fields)
 
 
 def _interval(data: Mapping[str, float] | None) -> Interval | None:

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Select, create_engine, event, select, update
+from sqlalchemy import Connection, Engine, Select, create_engine, delete, event, select, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import Session, selectinload
 
 from autotune.errors import StoreError, UsageError
 from autotune.store.lock import database_file, study_lock
-from autotune.store.models import BootRow, FailureRow, HostRow, JsonDict, PointRow, RunRow, utc_now
+from autotune.store.models import BootRow, FailureRow, HostRow, JsonDict, PointRow, QualityRow, RunRow, utc_now
 from autotune.store.schema import upgrade
 
 _BUSY_TIMEOUT_S = 30
@@ -165,6 +165,38 @@ class Store:
             session.add(row)
             session.flush()
             return row.id
+
+    def qualities(self, scope: str) -> list[QualityRow]:
+        """What is known about precisions of one model on one vLLM and device, oldest first."""
+        with self._session() as session:
+            return list(session.scalars(select(QualityRow).where(QualityRow.scope == scope).order_by(QualityRow.id)))
+
+    def add_quality(
+        self,
+        scope: str,
+        precision_key: str,
+        *,
+        about: JsonDict,
+        comparison: JsonDict,
+        effect: JsonDict,
+        seconds: float,
+        reading: bytes | None = None,
+    ) -> None:
+        """Keep one measured quality; a second one of the same precision replaces the first."""
+        with self._session() as session:
+            session.execute(
+                delete(QualityRow).where(QualityRow.scope == scope, QualityRow.precision_key == precision_key)
+            )
+            row = QualityRow(
+                scope=scope,
+                precision_key=precision_key,
+                about=about,
+                comparison=comparison,
+                effect=effect,
+                seconds=seconds,
+                reading=reading,
+            )
+            session.add(row)
 
     def run(self, study: str) -> RunRow | None:
         """The study by name, with its host, boots, points and failures; None where there is none."""

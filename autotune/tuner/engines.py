@@ -33,6 +33,7 @@ from autotune.tuner.feasible import Feasible
 from autotune.tuner.plan import Plan
 from autotune.tuner.session import Session
 from autotune.tuner.stop import StopFlag
+from autotune.tuner.variants import VARIANT
 
 FINAL, SOAK = "final", "soak"
 # What is measured here decides or is launched: nothing of ours is inside.
@@ -116,7 +117,7 @@ class Engines:
     def _start(self, config: LaunchConfig, role: str, trial: int | None) -> tuple[int, Engine]:
         """The boot's row and its engine. Raises ``LiveUnavailable`` the first time that live limits are to blame."""
         spec = self._spec(config, role)
-        boot_id = self._write_down(spec, role, trial)
+        boot_id = self._write_down(spec, config, role, trial)
         started = self._clock()
         try:
             warm = None if role in PLAIN else self._warm_server(spec)
@@ -140,15 +141,15 @@ class Engines:
         learn_boot(self._budget, engine.report.kind, engine.report.boot_s, engine.report.phases_s)
         return boot_id, engine
 
-    def _write_down(self, spec: EngineSpec, role: str, trial: int | None) -> int:
+    def _write_down(self, spec: EngineSpec, config: LaunchConfig, role: str, trial: int | None) -> int:
         return self._session.store.add_boot(
             NewBoot(
                 run_id=self._session.run_id,
                 role=role,
                 kind="plain",
-                config_key=spec.config.key(),
-                flags=dict(spec.config.flags),
-                env=dict(spec.config.env),
+                config_key=config.key(),
+                flags=dict(config.flags),
+                env=dict(config.env),
                 log_path=str(spec.log_path),
                 trial=trial,
             )
@@ -158,8 +159,8 @@ class Engines:
         plan = self._plan
         spec = EngineSpec(
             install=plan.install,
-            model=plan.model.serve,
-            config=config,
+            model=plan.model_of(config).serve,
+            config=config.without(VARIANT),
             fixed=plan.space.fixed,
             run_id=plan.study,
             log_path=plan.folder.logs.resolve() / f"{time.time_ns() // 1_000_000}-{role}-{config.key()}.log",

@@ -8,12 +8,13 @@ decides between configurations that might run.
 from autotune.engine.failures import Failure
 from autotune.engine.logs import BootFacts
 from autotune.engine.memory import MemoryModel
-from autotune.engine.model_shape import ModelShape
+from autotune.engine.model_shape import ModelShape, read_model_shape
 from autotune.search.domain import Domain
 from autotune.search.types import Feasibility
 from autotune.space.config import LaunchConfig
 from autotune.space.parameters import SearchSpace
 from autotune.tuner.plan import Plan
+from autotune.tuner.variants import VARIANT
 
 
 class Feasible:
@@ -23,24 +24,37 @@ class Feasible:
         self._space: SearchSpace = plan.space
         self._domain = domain
         self._device = plan.device
-        self._memory = MemoryModel(plan.model.serve, plan.install.version, shape)
+        self._plan = plan
+        self._memory = {plan.model.serve: MemoryModel(plan.model.serve, plan.install.version, shape)}
 
     def __call__(self, config: LaunchConfig, /) -> Feasibility:
         broken = self._space.broken_rule(self._domain.assignment(config))
         if broken:
             return Feasibility(False, broken)
-        predicted = self._memory.predict(
+        predicted = self._model(config).predict(
             self._resolved(config), total_bytes=self._device.total_bytes, device=self._device.kind
         )
         return Feasibility(not predicted.surely_impossible, predicted.why)
 
     def booted(self, facts: BootFacts, config: LaunchConfig) -> None:
         """An engine came up; what it printed calibrates the memory model."""
-        self._memory = self._memory.calibrated(facts, self._resolved(config), total_bytes=self._device.total_bytes)
+        learned = self._model(config).calibrated(facts, self._resolved(config), total_bytes=self._device.total_bytes)
+        self._memory[self._plan.model_of(config).serve] = learned
 
     def failed(self, failure: Failure, config: LaunchConfig) -> None:
         """A boot failed; a failure for memory says what was missing."""
-        self._memory = self._memory.after_failure(failure, self._resolved(config), total_bytes=self._device.total_bytes)
+        learned = self._model(config).after_failure(
+            failure, self._resolved(config), total_bytes=self._device.total_bytes
+        )
+        self._memory[self._plan.model_of(config).serve] = learned
+
+    def _model(self, config: LaunchConfig) -> MemoryModel:
+        """What is known about the memory of the checkpoint that ``config`` serves."""
+        chosen = self._plan.model_of(config)
+        if chosen.serve not in self._memory:
+            shape = read_model_shape(chosen.folder) if chosen.folder else None
+            self._memory[chosen.serve] = MemoryModel(chosen.serve, self._plan.install.version, shape)
+        return self._memory[chosen.serve]
 
     def _resolved(self, config: LaunchConfig) -> LaunchConfig:
-        return self._space.fixed.merged(config)
+        return self._space.fixed.merged(config).without(VARIANT)

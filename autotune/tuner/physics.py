@@ -4,11 +4,12 @@ Bytes and operations come from the model's shape, the device's peaks from the ve
 the load's concurrency, cut by max-num-seqs and by the KV cache. On a CPU nothing is assumed.
 """
 
-from autotune.engine.model_shape import ModelShape
+from autotune.engine.model_shape import ModelShape, read_model_shape
 from autotune.host.peaks import PEAKS, Peaks
 from autotune.search.roofline import Operating
 from autotune.space.config import LaunchConfig
 from autotune.tuner.plan import Plan
+from autotune.tuner.variants import VARIANT
 
 ONE_BYTE = ("fp8", "mxfp8", "int8")
 
@@ -19,6 +20,8 @@ class DevicePhysics:
     def __init__(self, plan: Plan, shape: ModelShape | None) -> None:
         self._plan = plan
         self._shape = shape
+        shapes = {n: read_model_shape(each.folder) for n, each in plan.variants.items() if each.folder is not None}
+        self._variants = {name: each for name, each in shapes.items() if each is not None}
         self._peaks: Peaks | None = PEAKS.get(plan.device.class_hint)
 
     @property
@@ -30,7 +33,8 @@ class DevicePhysics:
         if self._shape is None or self._peaks is None:
             return None
         one_byte = str(config.get("quantization") or "").startswith(ONE_BYTE)
-        weights = self._shape.weights_bytes - (self._shape.linear_bytes / 2 if one_byte else 0.0)
+        own = self._variants.get(str(config.get(VARIANT)), self._shape)
+        weights = own.weights_bytes - (own.linear_bytes / 2 if one_byte else 0.0)
         workload = self._plan.workload
         return Operating(
             batch=self._batch(config),

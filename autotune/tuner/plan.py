@@ -3,16 +3,19 @@
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from autotune.engine.install import VllmInstall
 from autotune.host.types import Device, Host
+from autotune.space.config import LaunchConfig
 from autotune.space.parameters import SearchSpace
 from autotune.tuner.folder import StudyFolder
 from autotune.tuner.incumbents import Incumbent
 from autotune.tuner.models import ModelChoice
 from autotune.tuner.settings import RunSettings
+from autotune.tuner.variants import VARIANT
 from autotune.workload.types import Workload
 
 
@@ -20,6 +23,7 @@ from autotune.workload.types import Workload
 class Plan:
     """``concurrency`` is the closed loop's requests in flight. ``remarks`` are lines that the person should read.
 
+    ``variants`` are other checkpoints of the model, by what vLLM is given.
     ``warm_boots`` and ``live_limits`` say whether the search may use them; the final race never does.
     """
 
@@ -36,8 +40,13 @@ class Plan:
     space: SearchSpace
     warm_boots: bool = True
     live_limits: bool = True
+    variants: Mapping[str, ModelChoice] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     incumbents: tuple[Incumbent, ...] = ()
+
+    def model_of(self, config: LaunchConfig) -> ModelChoice:
+        """The checkpoint that a configuration is served from."""
+        return self.variants.get(str(config.get(VARIANT)), self.model)
 
     def identity(self) -> dict[str, Any]:
         """What must stay the same for a study to be resumed; anything else would mix numbers that do not compare."""
@@ -50,7 +59,9 @@ class Plan:
             "concurrency": self.concurrency,
             "device": self.device.name,
             "host": self.host.fingerprint(),
+            "variants": {name: each.revision for name, each in self.variants.items()},
             "vllm": self.install.version,
+            "max_quality_loss": self.settings.max_quality_loss,
             "space": self.space.name,
             "space_digest": _digest([asdict(self.space.fixed), [_parameter(p) for p in self.space.parameters]]),
         }

@@ -18,8 +18,9 @@ from autotune.tuner.folder import StudyFolder
 from autotune.tuner.incumbents import Asked, Incumbent, IncumbentReader
 from autotune.tuner.models import ModelChoice, choose_model
 from autotune.tuner.plan import Plan, study_name
-from autotune.tuner.precision import at_own_precision
+from autotune.tuner.precision import at_own_precision, unmeasurable
 from autotune.tuner.settings import RunSettings
+from autotune.tuner.variants import choose_variants, with_variants
 from autotune.workload.load import load_workload
 from autotune.workload.types import Workload, scaled
 
@@ -39,7 +40,8 @@ def prepare(settings: RunSettings) -> Plan:
         raise UsageError(f"vLLM {install.version} in {install.python} will not start: {install.problems[0]}")
     model = choose_model(settings.model)
     workload, remark = _workload(settings, model, device)
-    space = _space(settings, device, host, install, model, workload)
+    variants = choose_variants(model, settings.variants)
+    space = with_variants(_space(settings, device, host, install, model, workload), variants)
     incumbents, about = _incumbents(settings, device, install, model, workload, space)
     study = settings.study or study_name(
         model.name, settings.objective, workload.name, device.class_hint or device.name, install.version
@@ -57,6 +59,7 @@ def prepare(settings: RunSettings) -> Plan:
         workload=workload,
         concurrency=settings.concurrency or CONCURRENCY[device.kind],
         space=space,
+        variants=variants,
         warm_boots=device.kind == "cpu" if settings.warm_boot is None else settings.warm_boot,
         live_limits=settings.live_limits is not False,
         remarks=tuple(r for r in (_demo_remark(model), remark, *about) if r),
@@ -85,7 +88,8 @@ def _space(
         overrides=parse_fixed(settings.vllm_args),
         chosen_because=because,
     )
-    return space if settings.allow_unverified_precision else at_own_precision(space)
+    no_quality = None if settings.allow_unverified_precision else unmeasurable(model, space.fixed)
+    return space if no_quality is None else at_own_precision(space, no_quality)
 
 
 def _incumbents(

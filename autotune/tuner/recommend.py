@@ -11,7 +11,6 @@ from autotune.store.recommendation import Interval, Provenance, Recommendation, 
 from autotune.tuner.ending import Ending
 from autotune.tuner.finals import Entrant
 from autotune.tuner.plan import Plan
-from autotune.tuner.precision import changed_precision
 from autotune.tuner.proof import parts, parts_text, soak, soak_text
 from autotune.tuner.racers import racers
 
@@ -49,7 +48,6 @@ def recommend(
             *parts_text(ending, winner, best.gain if best and base else None),
             *ending.notes,
             *soak_text(ending),
-            *_speed_only(plan, winner),
             *_length(plan),
         ),
         boot_s=boot_s,
@@ -84,14 +82,6 @@ def entrant(plan: Plan, config: LaunchConfig) -> Entrant:
     changes = config.differences(plan.space.fixed)
     role: Role = "finalist" if changes else "default"
     return Entrant(str(config.changes_from(plan.space.fixed)), config, len(changes), role)
-
-
-def _speed_only(plan: Plan, winner: Entrant | None) -> list[str]:
-    """A winner that computes something else than the model as published says so."""
-    names = changed_precision(plan.space, winner.config) if winner else ()
-    if not names:
-        return []
-    return [f"Speed only: {', '.join(names)} changes what the model computes, and quality was not measured."]
 
 
 def _length(plan: Plan) -> list[str]:

@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from autotune.errors import UsageError
+from autotune.quality.levels import DEFAULT_LEVEL, find_level
 
 OBJECTIVES = ("throughput",)
 LATER_OBJECTIVES = ("latency", "goodput", "pareto", "cost")
@@ -51,6 +52,9 @@ class RunSettings:
     from_command: tuple[str, ...] = ()
     from_config: tuple[str, ...] = ()
     allow_unverified_precision: bool = False
+    max_quality_loss: str = DEFAULT_LEVEL
+    quality_data: Path | None = None
+    variants: tuple[str, ...] = ()
     warm_boot: bool | None = None
     live_limits: bool | None = None
     ablation: bool = True
@@ -81,6 +85,9 @@ class _File(BaseModel):
     from_command: list[str] | None = None
     from_config: list[str] | None = None
     allow_unverified_precision: bool | None = None
+    max_quality_loss: str | None = None
+    quality_data: str | None = None
+    variant: list[str] | None = None
     warm_boot: bool | None = None
     live_limits: bool | None = None
     ablation: bool | None = None
@@ -113,6 +120,9 @@ def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> Ru
         from_command=tuple(values.get("from_command", ())),
         from_config=tuple(values.get("from_config", ())),
         allow_unverified_precision=bool(values.get("allow_unverified_precision", False)),
+        max_quality_loss=find_level(str(values.get("max_quality_loss", DEFAULT_LEVEL))).name,
+        quality_data=_path(values.get("quality_data")),
+        variants=tuple(values.get("variant", ())),
         warm_boot=values.get("warm_boot"),
         live_limits=values.get("live_limits"),
         ablation=values.get("ablation") is not False,

@@ -18,6 +18,7 @@ from autotune.tuner.engines import BudgetSpent, Engines, Running
 from autotune.tuner.judge import Judge
 from autotune.tuner.plan import Plan
 from autotune.tuner.points import Point, take_point
+from autotune.tuner.quality import QualityGuard
 from autotune.tuner.seat import Seat
 from autotune.tuner.stop import StopFlag
 from autotune.tuner.watch import Watch
@@ -35,7 +36,10 @@ class EngineFailed(AutotuneError):
 
 
 class TrialRunner:
-    """Runs suggestions on real engines. ``seeds`` gives a prompt seed that no earlier point has used."""
+    """Runs suggestions on real engines. ``seeds`` gives a prompt seed that no earlier point has used.
+
+    ``quality`` judges what engines answer; without it every answer is taken.
+    """
 
     def __init__(
         self,
@@ -48,12 +52,15 @@ class TrialRunner:
         stop: StopFlag,
         seeds: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        quality: QualityGuard | None = None,
     ) -> None:
         self._plan = plan
         self._store = store
         self._engines = engines
         self._seat = seat
         self._judge = judge
+        self._quality = quality
         self._budget = budget
         self._stop = stop
         self._seeds = seeds
@@ -67,8 +74,13 @@ class TrialRunner:
         started = self._clock()
         baseline = suggestion.origin == "baseline"
         try:
+            if self._quality is not None and self._quality.needs_reference(suggestion.config):
+                self._seat.leave()
+                self._quality.take_reference(self._engines, suggestion.config)
             running = self._seat.take(suggestion, suggestion.origin if suggestion.origin in GIVEN else "trial")
             self._judge.success()
+            if self._quality is not None and (nothing := self._quality.without_effect(running)) is not None:
+                return Outcome("infeasible", cost_s=self._clock() - started, reason=nothing), running.boot_s
             points = [self._trial_point(running, suggestion.live) for _ in range(BASELINE_BLOCKS if baseline else 1)]
         except BootFailed as error:
             return self._judge.outcome(error.failure, self._clock() - started, suggestion.config.key()), error.boot_s
@@ -81,6 +93,8 @@ class TrialRunner:
             self._seat.leave()
             return Outcome("not_measured", cost_s=self._clock() - started, reason=str(error)), None
         outcome = _outcome(points, self._clock() - started, suggestion.fidelity)
+        if self._quality is not None:
+            outcome = self._quality.judged(outcome, running)
         return outcome, None if suggestion.live else running.boot_s
 
     def _trial_point(self, running: Running, live: Mapping[str, int]) -> Point:

@@ -10,6 +10,7 @@ finished point: the search asks for the trial that was running once more, and a 
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from autotune.engine.gates import MemoryGate, Strangers, gpu_gate, ram_gate
 from autotune.engine.model_shape import ModelShape, read_model_shape
@@ -26,7 +27,7 @@ from autotune.search.types import GIVEN, Observation, Outcome, Suggestion
 from autotune.space.config import LaunchConfig
 from autotune.store.models import BootRow, RunRow
 from autotune.store.recommendation import Recommendation
-from autotune.tuner.ablate import Ablator
+from autotune.tuner.ablate import Ablation, Ablator
 from autotune.tuner.ending import NOTHING_ABLATED, Closer
 from autotune.tuner.engines import Engines
 from autotune.tuner.feasible import Feasible
@@ -35,6 +36,8 @@ from autotune.tuner.first import first_configs
 from autotune.tuner.judge import Judge
 from autotune.tuner.physics import DevicePhysics
 from autotune.tuner.plan import Plan
+from autotune.tuner.quality import QualityGuard
+from autotune.tuner.quality_report import with_quality
 from autotune.tuner.recommend import UNIT, entrant, recommend
 from autotune.tuner.seat import Seat
 from autotune.tuner.session import Session
@@ -67,14 +70,24 @@ class Tuner:
         domain = Domain(plan.space, plan.space.defaults, plan.space.seeds)
         shape = read_model_shape(plan.model.folder) if plan.model.folder else None
         feasible = Feasible(plan, domain, shape)
-        self._searcher = _searcher(plan, domain, feasible, shape)
+        self._quality = QualityGuard(plan, session.store, progress.note, stop.check)
+        self._searcher = _searcher(plan, domain, self._quality, feasible, shape)
         boots = self._record.boots if self._record else []
         self._budget = study_budget(plan, boots, session.spent_before_s, len(self._searcher.history()), clock)
         self._judge = Judge(plan.device.total_bytes)
         self._engines = Engines(plan, session, self._budget, feasible, memory_gate(plan, stop), progress, stop, clock)
         self._seat = Seat(self._engines)
         self._trials = TrialRunner(
-            plan, session.store, self._engines, self._seat, self._judge, self._budget, stop, self._next_seed, clock
+            plan,
+            session.store,
+            self._engines,
+            self._seat,
+            self._judge,
+            self._budget,
+            stop,
+            self._next_seed,
+            clock,
+            quality=self._quality,
         )
         self._seeds_used = _points(self._record)
 
@@ -158,7 +171,7 @@ class Tuner:
         impossible = base is not None and base.outcome.status == "infeasible"
         baseline = None if impossible else entrant(self._plan, self._plan.space.fixed)
         finalists = [entrant(self._plan, o.suggestion.target) for o in self._better_than(base)]
-        finalists = [*self._incumbents(), *finalists]
+        finalists = self._exportable([*self._incumbents(), *finalists])
         self._progress.note(_race_note(baseline, finalists))
         record = self._session.store.run(self._plan.study)
         finals = Finals(
@@ -176,7 +189,20 @@ class Tuner:
         ending = self._closer(finals, baseline, noise).close(result, baseline, finalists)
         boot_s = _boot_seconds(self._session.store.run(self._plan.study), ending.race.winner)
         searched = base.outcome if base else None
-        return recommend(self._plan, ending, baseline, searched, boot_s)
+        found = recommend(self._plan, ending, baseline, searched, boot_s)
+        return with_quality(found, self._plan, ending, baseline, self._quality, self._searcher.history())
+
+    def _exportable(self, entrants: list[Entrant]) -> list[Entrant]:
+        """The entrants less those whose answers are not good enough, or not known to be."""
+        refused = [(e.name, why) for e in entrants if (why := self._quality.refuses(e.config)) is not None]
+        for name, why in refused:
+            self._progress.note(f"{name} does not race: {why}")
+        return [e for e in entrants if self._quality.refuses(e.config) is None]
+
+    def _ablated(self, ablation: Ablation) -> Ablation:
+        """An ablation whose smaller configuration is taken only where its quality is known."""
+        refused = ablation.slimmer is not None and self._quality.refuses(ablation.slimmer.config) is not None
+        return replace(ablation, slimmer=None, race=None) if refused else ablation
 
     def _closer(self, finals: Finals, baseline: Entrant | None, noise: NoiseFloor) -> Closer:
         plan, store = self._plan, self._session.store
@@ -194,7 +220,9 @@ class Tuner:
         return Closer(
             self._budget,
             soaker,
-            lambda winner, others: ablator.run(winner, baseline, others) if plan.settings.ablation else NOTHING_ABLATED,
+            lambda winner, others: (
+                self._ablated(ablator.run(winner, baseline, others)) if plan.settings.ablation else NOTHING_ABLATED
+            ),
             self._boots,
             self._progress.note,
         )
@@ -265,7 +293,9 @@ def memory_gate(plan: Plan, stop: StopFlag) -> MemoryGate:
     return gpu_gate(open_nvml(), plan.device.gpu, plan.study, stop)
 
 
-def _searcher(plan: Plan, domain: Domain, feasible: Feasible, shape: ModelShape | None) -> StudySearcher:
+def _searcher(
+    plan: Plan, domain: Domain, guard: QualityGuard, feasible: Feasible, shape: ModelShape | None
+) -> StudySearcher:
     study = open_study(plan.study, plan.storage, "maximize")
     return StudySearcher(
         study,
@@ -274,7 +304,8 @@ def _searcher(plan: Plan, domain: Domain, feasible: Feasible, shape: ModelShape 
         seed=plan.settings.seed,
         seeds=first_configs(plan, domain),
         effective=plan.space.effective,
-        feasible=feasible,
+        slo_names=guard.constraints,
+        feasible=guard.guarding(feasible),
     )
 
 

@@ -28,6 +28,7 @@ QWEN3_14B: dict[str, Any] = {
 
 def physics(device: str = "h200") -> DevicePhysics:
     plan: Any = SimpleNamespace(
+        variants={},
         workload=load_workload("batch-512-256"),
         concurrency=256,
         device=SimpleNamespace(class_hint=device),

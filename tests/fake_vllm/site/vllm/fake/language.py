@@ -44,23 +44,24 @@ class Model:
     def likely(self, last: int) -> list[tuple[int, float]]:
         """The likely next tokens with their log probabilities, best first."""
         if last not in self._cache:
-            self._cache[last] = self._likely(last)
+            self._cache[last] = self._likely(last, self.noise)
         return self._cache[last]
 
-    def _likely(self, last: int) -> list[tuple[int, float]]:
+    def _likely(self, last: int, noise: float) -> list[tuple[int, float]]:
         draw = random.Random(f"{last} {'garbage' if self.garbage else 'model'}")
         bend = random.Random(f"{last} noise")
         tokens = draw.sample(range(self.vocab), min(LIKELY, self.vocab))
-        logits = [-0.4 * rank + draw.random() + self.noise * bend.gauss(0, 1) for rank in range(len(tokens))]
+        logits = [-0.4 * rank + draw.random() + noise * bend.gauss(0, 1) for rank in range(len(tokens))]
         total = math.log(sum(math.exp(x) for x in logits)) - math.log(1 - REST)
         return sorted(((t, x - total) for t, x in zip(tokens, logits, strict=True)), key=lambda pair: -pair[1])
 
     def reading(self, last: int, token: int) -> list[tuple[int, float]]:
-        """The likely next tokens where a text goes on with ``token``."""
+        """The likely next tokens where a text goes on with ``token``: it takes the place of one of the first five."""
         likely = list(self.likely(last))
         if not self.garbage and token not in dict(likely):
-            rank = hash((last, token)) % 5
-            likely[rank] = (token, likely[rank][1])
+            unbent = self._likely(last, 0.0)
+            displaced = unbent[hash((last, token)) % 5][0]
+            likely = [(token if other == displaced else other, value) for other, value in likely]
         return likely
 
     def greedy(self, last: int) -> int:

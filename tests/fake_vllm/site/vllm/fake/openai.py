@@ -35,6 +35,7 @@ class Ask:
     logprobs: int | None
     prompt_logprobs: int | None
     token_ids: bool
+    names_as_ids: bool
     details: bool
 
 
@@ -52,6 +53,7 @@ def parse(body: dict[str, Any], chat: bool, settings: Settings) -> Ask:
             f"{len(prompt)} input tokens. Please reduce the length of the input messages.",
         )
     wanted = body.get("max_completion_tokens") or body.get("max_tokens") or (room if chat else 16)
+    _check_logprobs(body, settings)
     logprobs = body.get("top_logprobs", 0 if body.get("logprobs") else None) if chat else body.get("logprobs")
     return Ask(
         prompt=prompt,
@@ -63,8 +65,17 @@ def parse(body: dict[str, Any], chat: bool, settings: Settings) -> Ask:
         logprobs=logprobs,
         prompt_logprobs=body.get("prompt_logprobs"),
         token_ids=bool(body.get("return_token_ids")),
+        names_as_ids=bool(body.get("return_tokens_as_token_ids")),
         details=bool(settings.flags["enable-prompt-tokens-details"]),
     )
+
+
+def _check_logprobs(body: dict[str, Any], settings: Settings) -> None:
+    most = settings.flags["max-logprobs"]
+    for name in ("prompt_logprobs", "logprobs"):
+        if not isinstance(body.get(name), bool) and (body.get(name) or 0) > most:
+            kind = name.replace("_", " ").replace("logprobs", "sample logprobs" if name == "logprobs" else "logprobs")
+            raise Refused(400, f"Requested {kind} of {body[name]}, which is greater than max allowed: {most}")
 
 
 def _prompt(body: dict[str, Any], chat: bool, settings: Settings) -> list[int]:
@@ -162,11 +173,14 @@ class Shaper:
             pairs = zip(tokens, chosen, tops, strict=True)
             return {"content": [{**_entry(t, p), "top_logprobs": [_entry(*x) for x in top]} for t, p, top in pairs]}
         return {
-            "tokens": [decode([t]) for t in tokens],
+            "tokens": [self._name(t) for t in tokens],
             "token_logprobs": chosen,
-            "top_logprobs": [{decode([t]): p for t, p in top} for top in tops],
+            "top_logprobs": [{self._name(t): p for t, p in top} for top in tops],
             "text_offset": list(range(len(tokens))),
         }
+
+    def _name(self, token: int) -> str:
+        return f"token_id:{token}" if self.ask.names_as_ids else decode([token])
 
     def _prompt_logprobs(self) -> list[dict[str, Any] | None] | None:
         count = self.ask.prompt_logprobs

@@ -16,6 +16,10 @@ from vllm.fake.log import Log
 from vllm.fake.process import sleep_forever
 from vllm.fake.settings import Settings
 
+# Methods that quantize while they load; those of the second row quantize nothing on a CPU.
+ONLINE = ("fp8", "fp8_per_tensor", "fp8_per_block", "fp8_per_channel", "int8_per_channel_weight_only")
+WITHOUT_EFFECT = ("int8_per_channel_weight_only",)
+
 
 class Boot:
     """Walks one process through its phases."""
@@ -41,7 +45,8 @@ class Boot:
         self.log.info(
             "core.py:133",
             f"Initializing a V1 LLM engine (v{__version__}) with config: model='{settings.model}', "
-            f"speculative_config=None, dtype=torch.bfloat16, max_seq_len={settings.model_len}",
+            f"speculative_config=None, dtype=torch.{_dtype(settings)}, "
+            f"max_seq_len={settings.model_len}",
         )
         self._weights()
         self._compile()
@@ -58,10 +63,15 @@ class Boot:
                 self._break(BREAKAGES["not_enough_free_memory"])
             self.log.info(
                 "cuda.py:497",
-                "Using FLASH_ATTN attention backend out of potential backends: ['FLASH_ATTN', 'TRITON_ATTN']",
+                f"Using {self.settings.flags['attention-backend'] or 'FLASH_ATTN'} attention backend out of potential "
+                "backends: ['FLASH_ATTN', 'TRITON_ATTN']",
             )
         self.log.info("gpu_model_runner.py:4100", f"Starting to load model {self.settings.model}...")
         self.enter("weights")
+        method = str(self.settings.flags["quantization"] or "")
+        if method in ONLINE:
+            layers = 0 if method in WITHOUT_EFFECT else 8
+            self.log.info("base_loader.py:151", f"Quantizing {layers} layers of types: {method}")
         self.log.info("default_loader.py:501", "Loading weights took 0.01 seconds")
         self.log.info(
             "gpu_model_runner.py:4170",
@@ -101,3 +111,10 @@ class Boot:
         if self.log.name == "EngineCore":
             break_core(self.settings, breakage, self.log)
         break_api(self.settings, breakage)
+
+
+def _dtype(settings: Settings) -> str:
+    """The type that the model computes in."""
+    names = {"auto": "bfloat16", "half": "float16", "float": "float32"}
+    asked = str(settings.flags["dtype"])
+    return names.get(asked, asked)
