@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 from rich.console import Console
 
+from autotune.report.figures import figure
 from autotune.search.planner import Candidate
 from autotune.tuner.planning import Ahead, Forecast
 
@@ -27,8 +28,8 @@ def _lines(ahead: Ahead) -> list[str]:
     done = f", {ahead.told} trials of it are done" if ahead.told else ""
     return [
         *plan.remarks,
-        f"Study {plan.study}{done}; objective {plan.settings.objective}; workload {plan.workload.name}, "
-        f"{plan.concurrency} in flight; {limit}.",
+        f"Study {plan.study}{done}; objective {plan.objective.title()}; workload {plan.workload.name}, "
+        f"{plan.objective.load}; {limit}.",
         f"{plan.device.name}; vLLM {plan.install.version} in {plan.install.python}; model {plan.model.name}.",
         f"Search space {plan.space.chosen_because}; {len(plan.space.parameters)} parameters, "
         f"{seen.assignments:,} configurations.",
@@ -47,7 +48,8 @@ def _lines(ahead: Ahead) -> list[str]:
 def _shown(ahead: Ahead, candidate: Candidate) -> str:
     named = (i.name for i in ahead.plan.incumbents if i.config == candidate.config)
     name = next((f"{n}: " for n in named), "")
-    expected = f"  (physics expects {candidate.predicted:,.0f})" if candidate.predicted is not None else ""
+    predicted, unit = candidate.predicted, ahead.plan.objective.unit
+    expected = "" if predicted is None else f"  (physics expects {figure(predicted)} {unit})"
     skipped = f"  - left out: {candidate.skipped}" if candidate.skipped else ""
     return f"{name}{candidate.config.changes_from(ahead.plan.space.fixed)}{expected}{skipped}"
 

@@ -15,7 +15,30 @@ def run(
         str | None, typer.Option("--model", envvar="AUTOTUNE_MODEL", help="The same as MODEL.")
     ] = None,
     gpu: Annotated[str | None, typer.Option(envvar="AUTOTUNE_GPU", help="auto, a GPU's index or UUID, or cpu.")] = None,
-    objective: Annotated[str | None, typer.Option(envvar="AUTOTUNE_OBJECTIVE", help="What to win: throughput.")] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            envvar="AUTOTUNE_OBJECTIVE",
+            help="What to win: throughput, latency (at --rate), goodput (under --slo), pareto (throughput against "
+            "latency), or cost (with --price-per-hour).",
+        ),
+    ] = None,
+    slo: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slo",
+            envvar="AUTOTUNE_SLO",
+            help="A limit that must hold, like ttft_p95=500ms (ttft, tpot or e2el); may be repeated. What is picked "
+            "has 8 % of it to spare.",
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(envvar="AUTOTUNE_RATE", help="Requests per second, for --objective latency.")
+    ] = None,
+    price_per_hour: Annotated[
+        float | None,
+        typer.Option(envvar="AUTOTUNE_PRICE_PER_HOUR", help="Dollars for an hour of this machine, for cost."),
+    ] = None,
     workload: Annotated[
         str | None, typer.Option(envvar="AUTOTUNE_WORKLOAD", help="A preset's name or a workload file.")
     ] = None,

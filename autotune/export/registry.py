@@ -122,7 +122,7 @@ def _costs(wanted: Wanted, p: Provenance) -> list[tuple[str, float] | None]:
 
 
 def _plain_cost(what: str, theirs: str, wanted: str | None, cost: float) -> tuple[str, float] | None:
-    if wanted is None or wanted == theirs or (what == "workload" and theirs.split(",")[0] == wanted):
+    if wanted is None or wanted == theirs or wanted in re.split(", | under | at |/", theirs):
         return None
     return f"{what}: tuned for {theirs}, here {wanted}", cost
 

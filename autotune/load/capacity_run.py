@@ -2,16 +2,37 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from autotune.load.capacity import Capacity, Probe, find_capacity
 from autotune.load.measure import measure
+from autotune.load.phases import Rule
 from autotune.load.slo import Slo
-from autotune.load.stopping import decided, diverging
+from autotune.load.stopping import GROWTH_S, decided, diverging
 from autotune.load.types import LoadSpec, Measurement, Target
 from autotune.workload.arrivals import Poisson
 from autotune.workload.types import Workload
 
 CEILING_CONCURRENCY = 64
+
+
+class Take(Protocol):
+    """Takes one point, as ``load.measure.measure`` does; a caller may add checks of its own."""
+
+    def __call__(
+        self,
+        target: Target,
+        workload: Workload,
+        load: LoadSpec,
+        /,
+        *,
+        seed: int,
+        point_id: str,
+        vocab_size: int | None,
+        stop: Callable[[], str | None] | None = None,
+        rules: Sequence[Rule] = (),
+        slos: Sequence[Slo] = (),
+    ) -> Measurement: ...
 
 
 def measure_capacity(
@@ -26,13 +47,17 @@ def measure_capacity(
     probe_s: tuple[float, float] = (8.0, 40.0),
     confirm_s: float = 60.0,
     tolerance: float = 0.05,
+    processes: int = 1,
+    lag_limit_ms: float = 5.0,
     stop: Callable[[], str | None] | None = None,
     on_probe: Callable[[Probe], None] | None = None,
+    take: Take = measure,
 ) -> Capacity:
     """The highest rate of ``workload`` that meets every SLO on ``target``.
 
     ``probe_s`` = shortest and longest window of one rate, ``confirm_s`` the longest of a confirmation.
     ``bracket`` may hold an incumbent's (rate that held, rate that did not): the search starts there.
+    ``take`` takes each point.
     """
     arrival = workload.arrival or Poisson(1.0)
     tried = 0
@@ -42,9 +67,14 @@ def measure_capacity(
         tried += 1
         longest_s = confirm_s if confirming else probe_s[1]
         load = LoadSpec.open(
-            arrival.at_rate(rate_per_s), min_s=min(probe_s[0], longest_s), max_s=longest_s, precision=0.0
+            arrival.at_rate(rate_per_s),
+            min_s=min(probe_s[0], longest_s),
+            max_s=longest_s,
+            precision=0.0,
+            processes=processes,
+            lag_limit_ms=lag_limit_ms,
         )
-        return measure(
+        return take(
             target,
             workload,
             load,
@@ -53,34 +83,25 @@ def measure_capacity(
             vocab_size=vocab_size,
             stop=stop,
             slos=slos,
-            rules=(decided(slos, shortest_s=probe_s[0]), diverging(shortest_s=probe_s[0])),
+            rules=(decided(slos, shortest_s=probe_s[0]), diverging(shortest_s=max(probe_s[0], GROWTH_S))),
         )
 
     known = bracket[0] or bracket[1]
     if known:
         return find_capacity(test, slos, ceiling_per_s=known, bracket=bracket, tolerance=tolerance, on_probe=on_probe)
-    ceiling = _ceiling(
-        target, workload, seed=seed, point_id=point_id, vocab_size=vocab_size, stop=stop, probe_s=probe_s
+    load = LoadSpec.closed(
+        CEILING_CONCURRENCY, min_s=probe_s[0] / 2, max_s=probe_s[1] / 2, precision=0.05, processes=processes
+    )
+    ceiling = take(
+        target,
+        replace(workload, arrival=None),
+        load,
+        seed=seed,
+        point_id=f"{point_id}/ceiling",
+        vocab_size=vocab_size,
+        stop=stop,
     )
     if not ceiling.valid:
         return Capacity(None, (None, None), (), problem=ceiling.problems[0])
     rate = ceiling.requests_per_s.value
     return find_capacity(test, slos, ceiling_per_s=rate, tolerance=tolerance, on_probe=on_probe)
-
-
-def _ceiling(
-    target: Target,
-    workload: Workload,
-    *,
-    seed: int,
-    point_id: str,
-    vocab_size: int | None,
-    stop: Callable[[], str | None] | None,
-    probe_s: tuple[float, float],
-) -> Measurement:
-    """Requests per second that a saturated server completes, roughly."""
-    load = LoadSpec.closed(CEILING_CONCURRENCY, min_s=probe_s[0] / 2, max_s=probe_s[1] / 2, precision=0.05)
-    point = f"{point_id}/ceiling"
-    return measure(
-        target, replace(workload, arrival=None), load, seed=seed, point_id=point, vocab_size=vocab_size, stop=stop
-    )

@@ -8,7 +8,6 @@ from autotune.load.types import Client, Counts, Failure, LoadSpec, Measurement, 
 if TYPE_CHECKING:
     from autotune.load.phases import Controller
 
-LAG_LIMIT_MS = 5.0
 SATURATED = "client saturated"
 ACHIEVED_SHARE = 0.99
 CPU_LIMIT = 0.95
@@ -41,7 +40,7 @@ def outcome_problems(counts: Counts, failures: Sequence[Failure], unfinished: in
 
 def client_problems(client: Client, load: LoadSpec, *, slo_ms: float | None = None) -> list[str]:
     """The client must have sent what it was to send, when it was to send it."""
-    limit_ms = max(LAG_LIMIT_MS, 0.01 * (slo_ms or 0.0))
+    limit_ms = max(load.lag_limit_ms, 0.01 * (slo_ms or 0.0))
     reasons = []
     if load.concurrency is None and client.lag_p99_ms > limit_ms:
         reasons.append(f"sends lag {client.lag_p99_ms:.1f} ms behind schedule (p99, limit {limit_ms:g})")

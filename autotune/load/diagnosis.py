@@ -76,7 +76,7 @@ def _kv(measurement: Measurement, server: ServerState) -> Diagnosis | None:
 def _seqs(measurement: Measurement, server: ServerState) -> Diagnosis | None:
     if not server.max_num_seqs or server.waiting < WAITING_SOME:
         return None
-    if server.running < RUNNING_FULL * server.max_num_seqs:
+    if server.running < min(RUNNING_FULL * server.max_num_seqs, server.max_num_seqs - 0.5):
         return None
     return Diagnosis("seqs", f"{_values(server)} of max-num-seqs {server.max_num_seqs}", "raise max-num-seqs")
 

@@ -142,7 +142,9 @@ def latency(values_ms: Floats) -> Latency:
     if len(values_ms) == 0:
         return Latency(0, 0.0)
     percentiles = {f"p{q}": percentile(values_ms, q) for q in PERCENTILES}
-    return Latency(len(values_ms), float(values_ms.mean()), **percentiles)
+    variance = _variance_of_mean(values_ms)
+    mean_se = None if variance is None else math.sqrt(variance)
+    return Latency(len(values_ms), float(values_ms.mean()), mean_se=mean_se, **percentiles)
 
 
 def wilson(successes: float, n: float, *, z: float = Z95) -> Estimate:

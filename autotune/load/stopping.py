@@ -10,8 +10,8 @@ import numpy as np
 
 from autotune.load.phases import Rule, View
 from autotune.load.records import Outcome, Sample
-from autotune.load.slo import Slo, judge, scored
-from autotune.load.stats import student_t
+from autotune.load.slo import Scored, Slo, judge, scored
+from autotune.load.stats import mean_interval, student_t
 
 SHORTEST_S = 3.0
 LOOKS = 2.0
@@ -31,6 +31,38 @@ def clearly_worse(than_events_per_s: float, *, shortest_s: float = SHORTEST_S) -
     return rule
 
 
+def clearly_fewer_tokens(than_tokens_per_s: float, *, shortest_s: float = SHORTEST_S) -> Rule:
+    """Like ``clearly_worse``, in tokens: servers differ in how many tokens one event carries.
+
+    Nothing is decided before a request has ended and told its tokens.
+    """
+
+    def rule(view: View) -> str | None:
+        ok = view.log["outcome"] == Outcome.OK
+        tokens, events = float(view.log["output_tokens"][ok].sum()), float(view.log["events"][ok].sum())
+        if not tokens or not events:
+            return None
+        reason = clearly_worse(than_tokens_per_s * events / tokens, shortest_s=shortest_s)(view)
+        return reason and f"clearly worse than {than_tokens_per_s:.4g} tokens per second"
+
+    return rule
+
+
+def mean_known(share: float, *, shortest_s: float = SHORTEST_S, least: int = 30) -> Rule:
+    """End once the mean E2EL of the requests due in the window is known within ``share`` of it."""
+
+    def rule(view: View) -> str | None:
+        if view.progress.window_s < shortest_s:
+            return None
+        latencies = _due_and_ended(view).e2el
+        latencies = latencies[np.isfinite(latencies)]
+        if len(latencies) < least or mean_interval(latencies).relative_half_width > share:
+            return None
+        return f"mean latency known within {100 * share:g} %"
+
+    return rule
+
+
 def decided(slos: Sequence[Slo], *, shortest_s: float = SHORTEST_S) -> Rule:
     """End once every SLO is met, or one is missed, beyond doubt."""
 
@@ -46,15 +78,18 @@ def decided(slos: Sequence[Slo], *, shortest_s: float = SHORTEST_S) -> Rule:
 
 
 def _standings(view: View, slos: Sequence[Slo]) -> list[str]:
-    """Judged on requests that were due long enough ago that their end tells nothing about their length."""
+    latencies = _due_and_ended(view)
+    return [judge(slo, latencies).standing for slo in slos]
+
+
+def _due_and_ended(view: View) -> Scored:
+    """Requests of the window that were due long enough ago that their end tells nothing about their length."""
     log = view.log
     oldest = min(view.samples[-1].oldest_due, view.samples[-1].at)
     rows = (log["due"] >= view.window_start) & (log["due"] < oldest) & ~log["partial"]
     rows &= log["outcome"] != Outcome.CUT
     order = np.argsort(log["due"][rows], kind="stable")
-    latencies = scored(log, np.flatnonzero(rows)[order], "due" if view.open_loop else "sent")
-    standings: list[str] = [judge(slo, latencies).standing for slo in slos]
-    return standings
+    return scored(log, np.flatnonzero(rows)[order], "due" if view.open_loop else "sent")
 
 
 def diverging(*, shortest_s: float = GROWTH_S) -> Rule:

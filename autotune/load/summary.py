@@ -173,7 +173,7 @@ def _gaps(result: ClientResult, window: Window) -> Latency:
         return Latency(n, 0.0)
     bins = np.arange(len(total)) + 0.5
     mean = float(total @ gap_ms(bins) / n)
-    return Latency(n, mean, **{f"p{q}": _gap_percentile(rows, q) for q in PERCENTILES})
+    return Latency(n, mean, mean_se=None, **{f"p{q}": _gap_percentile(rows, q) for q in PERCENTILES})
 
 
 def _gap_percentile(rows: npt.NDArray[np.int64], q: int) -> Estimate:

@@ -40,7 +40,8 @@ class LoadSpec:
     ``settle_s``, at the latest after ``warmup_max_s``) and lasts between ``min_s`` and ``max_s``.
     It ends early once the throughput interval's half-width is at most ``precision`` of its mean.
     A ``precision`` of 0 leaves the end to rules and ``max_s``. ``error_budget`` is the share of requests that
-    may fail. ``processes`` client processes share the load; ``AUTO_PROCESSES`` takes as many as needed.
+    may fail. ``processes`` client processes share the load; ``AUTO_PROCESSES`` takes as many as needed. Sends of an
+    open loop may lag ``lag_limit_ms`` behind their schedule (p99).
     """
 
     concurrency: int | None = None
@@ -56,6 +57,7 @@ class LoadSpec:
     stall_timeout_s: float = 60.0
     drain_s: float = 30.0
     processes: int = 1
+    lag_limit_ms: float = 5.0
 
     @classmethod
     def closed(cls, concurrency: int, **options: Any) -> "LoadSpec":
@@ -100,7 +102,10 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """One latency in milliseconds over ``n`` samples. Percentiles that ``n`` can't carry are None."""
+    """One latency in milliseconds over ``n`` samples. Percentiles that ``n`` can't carry are None.
+
+    ``mean_se`` is the mean's standard error, autocorrelation included; None where it is not known.
+    """
 
     n: int
     mean: float
@@ -108,6 +113,7 @@ class Latency:
     p90: Estimate | None = None
     p95: Estimate | None = None
     p99: Estimate | None = None
+    mean_se: float | None = None
 
     def percentile(self, q: int) -> Estimate | None:
         """The estimate of percentile ``q``, one of 50, 90, 95, 99."""
@@ -273,7 +279,7 @@ _PARTS: Mapping[str, type] = {
 
 def _latency(data: Mapping[str, Any]) -> Latency:
     percentiles = {f"p{q}": data[f"p{q}"] and Estimate(**data[f"p{q}"]) for q in PERCENTILES}
-    return Latency(n=data["n"], mean=data["mean"], **percentiles)
+    return Latency(n=data["n"], mean=data["mean"], mean_se=data.get("mean_se"), **percentiles)
 
 
 @dataclass(frozen=True, slots=True)

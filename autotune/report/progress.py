@@ -18,13 +18,18 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Column
 from rich.text import Text
 
+from autotune.report.figures import figure
+
 INDENT = "\n" + " " * 11
 LEFT_WIDTH = len("59m59s left")
 
 
 @dataclass(frozen=True, slots=True)
 class TrialLine:
-    """One trial as it is shown. ``value`` is None where nothing was measured; ``reason`` then says why."""
+    """One trial as it is shown. ``value`` is None where there is no figure; ``reason`` then says why.
+
+    ``ratio`` is the value over the default's, ``better`` whether that is an improvement. ``limit`` is what limited it.
+    """
 
     label: str
     config: str
@@ -34,18 +39,21 @@ class TrialLine:
     ratio: float | None
     boot_s: float | None
     reason: str = ""
+    better: bool = False
+    limit: str = ""
 
     def text(self, width: int | None = None) -> str:
         """The line without its decoration; the configuration gets a line of its own where ``width`` is too small."""
         head = f"{self.label:>9}  {self._figure():<34} {self._boot():>9}"
-        one_line = width is None or len(head) + 2 + len(self.config) <= width
-        return f"{head}{'  ' if one_line else INDENT}{self.config}{self._why()}"
+        config = f"{self.config}  (limit: {self.limit})" if self.limit else self.config
+        one_line = width is None or len(head) + 2 + len(config) <= width
+        return f"{head}{'  ' if one_line else INDENT}{config}{self._why()}"
 
     def _figure(self) -> str:
         if self.value is None:
             return self.status
         ratio = "" if self.ratio is None else f"  ({self.ratio:.2f}x default)"
-        return f"{self.value:,.0f} {self.unit}{ratio}"
+        return f"{figure(self.value)} {self.unit}{ratio}"
 
     def _boot(self) -> str:
         return "" if self.boot_s is None else f"boot {self.boot_s:.0f}s"
@@ -115,7 +123,7 @@ class RichProgress:
         self._bar.update(self._task, description=escape(text))
 
     def trial(self, line: TrialLine) -> None:
-        style = "yellow" if line.value is None else "green" if (line.ratio or 0) > 1 else ""
+        style = "yellow" if line.value is None else "green" if line.better else ""
         self._console.print(Text(line.text(self._console.width), style=style), highlight=False)
 
     def budget(self, done: float, left_s: float | None) -> None:

@@ -26,7 +26,13 @@ def _record(boot: BootRow) -> dict[str, Any]:
         "log": boot.log_path,
         "failure": failure and {"class": failure.cls, "line": failure.line, **failure.details},
         "points": [
-            {"value": p.value, "prompt_seed": p.prompt_seed, "live": p.live, "measurement": p.measurement}
+            {
+                "value": p.value,
+                "prompt_seed": p.prompt_seed,
+                "live": p.live,
+                **(p.details or {}),
+                "measurement": p.measurement,
+            }
             for p in boot.points
         ],
     }

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from autotune.report.figures import figure
 from autotune.report.quality import quality_table, split_text
 from autotune.store.recommendation import Interval, Racer, Recommendation
 
@@ -61,7 +62,7 @@ def _race(racers: Sequence[Racer], unit: str) -> Table:
     for head in ("  racer", unit, *(f"over {name}" for name in rivals)):
         table.add_column(head, justify="left" if head == "  racer" else "right", overflow="fold")
     for racer in racers:
-        value = f"{racer.value.value:,.1f}" if racer.value else racer.left or "not measured"
+        value = figure(racer.value.value) if racer.value else racer.left or "not measured"
         gains = (racer.gain_over[name].as_gain() if name in racer.gain_over else "" for name in rivals)
         table.add_row(Text(f"  {racer.name}"), value, *gains)
     return table
@@ -70,4 +71,4 @@ def _race(racers: Sequence[Racer], unit: str) -> Table:
 def _interval(interval: Interval | None, unit: str) -> str:
     if interval is None:
         return "not measured"
-    return f"{interval.value:,.1f} {unit} (95 % interval {interval.low:,.1f} to {interval.high:,.1f})"
+    return f"{figure(interval.value)} {unit} (95 % interval {figure(interval.low)} to {figure(interval.high)})"

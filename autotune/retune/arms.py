@@ -120,8 +120,9 @@ class Visits:
         arm.side.judge.success()
         self.took_s.append(self.deadline.spent_s - before)
         self.boot_s[arm.name] = max(boot_s, self.boot_s.get(arm.name, 0.0))
-        self._show(arm, number, point.value, boot_s, point.problem)
-        return point.value, point.problem, False
+        reason = point.problem or point.missed
+        self._show(arm, number, point.value, boot_s, reason)
+        return point.value, reason, bool(point.missed)
 
     def _show(self, arm: Arm, number: int, value: float | None, boot_s: float | None, reason: str) -> None:
         line = TrialLine(f"round {number + 1}", arm.name, "failed", value, self.unit, None, boot_s, reason)

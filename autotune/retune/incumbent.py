@@ -54,9 +54,11 @@ class Incumbent:
     @property
     def concurrency(self) -> int | None:
         """Requests in flight that it was tuned for, None where the record does not tell."""
-        if "concurrency" in self.identity:
+        p = self.recommendation.provenance
+        one_of_several = "/" in p.objective  # one aspect of pareto has a load of its own
+        if "concurrency" in self.identity and not one_of_several:
             return int(self.identity["concurrency"])
-        words = self.recommendation.provenance.workload.partition(", ")[2].split()
+        words = p.workload.partition(", ")[2].split()
         return int(words[0]) if words and words[0].isdigit() else None
 
 
@@ -72,7 +74,8 @@ def find_incumbent(study: str, storage: str | None = None, out: Path | None = No
     if adopted.is_file():
         found = find_study(str(adopted))
     identity = row.identity if row else {}
-    return Incumbent(found.recommendation, found.vllm_python, root.resolve(), identity, _earlier(row))
+    earlier = _earlier(row, smaller_wins=found.recommendation.direction == "minimize")
+    return Incumbent(found.recommendation, found.vllm_python, root.resolve(), identity, earlier)
 
 
 def _entry(study: str) -> Path | None:
@@ -109,14 +112,14 @@ def _row(root: Path, study: str, storage: str | None) -> "RunRow | None":
         store.close()
 
 
-def _earlier(row: "RunRow | None") -> list[Earlier]:
+def _earlier(row: "RunRow | None", *, smaller_wins: bool) -> list[Earlier]:
     """What each configuration gave at its last boot without lowered limits, best first."""
     values: dict[str, Earlier] = {}
     for boot in row.boots if row else ():
         points = [p.value for p in boot.points if p.value is not None and not p.live]
         if boot.failure is None and points:
             values[boot.config_key] = Earlier(_config(boot), sum(points) / len(points))
-    return sorted(values.values(), key=lambda e: -e.value)
+    return sorted(values.values(), key=lambda e: e.value if smaller_wins else -e.value)
 
 
 def _config(boot: "BootRow") -> LaunchConfig:

@@ -17,6 +17,7 @@ from autotune.retune.incumbent import Incumbent
 from autotune.retune.publish import Export
 from autotune.space.config import LaunchConfig
 from autotune.tuner.folder import StudyFolder
+from autotune.tuner.objectives import asked_before
 from autotune.tuner.plan import Plan
 from autotune.tuner.prepare import prepare
 from autotune.tuner.settings import RunSettings
@@ -68,12 +69,16 @@ def new_plan(
 ) -> Plan:
     """The new version's plan, with the incumbent's own fixed flags. Raises ``UsageError``."""
     p = incumbent.recommendation.provenance
+    asked = asked_before(p.objective)
     plan = prepare(
         RunSettings(
             model=p.model,
             gpu=settings.gpu,
             space=settings.space,
-            objective=p.objective,
+            objective=asked.objective,
+            slos=asked.slos,
+            rate_per_s=asked.rate_per_s,
+            price_per_hour=asked.price_per_hour,
             workload=settings.workload or incumbent.workload,
             concurrency=settings.concurrency or incumbent.concurrency,
             window_s=settings.window_s,

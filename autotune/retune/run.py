@@ -32,7 +32,8 @@ from autotune.store.store import Store
 from autotune.tuner.faults import named_faults
 from autotune.tuner.folder import StudyFolder
 from autotune.tuner.plan import Plan
-from autotune.tuner.recommend import UNIT, provenance
+from autotune.tuner.racers import as_change
+from autotune.tuner.recommend import provenance
 from autotune.tuner.run import clear_the_ground
 from autotune.tuner.stop import StopFlag
 
@@ -118,7 +119,7 @@ class Case:
         for line in (*self._headline(), *clear_the_ground(self.plan)):
             progress.note(line)
         store = Store.open(self.plan.storage)
-        visits = Visits(deadline, progress, UNIT, _seed(self.started))
+        visits = Visits(deadline, progress, self.plan.objective.unit, _seed(self.started))
         try:
             if self.unchanged:
                 return look_again(self.plan, self.incumbent, store, progress, stop, visits, self._report)
@@ -139,7 +140,8 @@ class Case:
             noise=PRIOR,
             search=self.settings.search,
         )
-        night = Night(question, store, progress, stop, deadline, visits, sign=1.0)
+        sign = 1.0 if self.plan.objective.direction == "maximize" else -1.0
+        night = Night(question, store, progress, stop, deadline, visits, sign=sign)
         night.evidence.notes += priors.notes
         try:
             night.run()
@@ -186,7 +188,7 @@ class Case:
         return Report(
             study=p.study,
             started_at=self.started.strftime("%Y-%m-%d %H:%M UTC"),
-            unit=UNIT,
+            unit=self.plan.objective.unit,
             vllm_old=self.old.version if self.old else p.vllm_version,
             vllm_new=self.plan.install.version,
             migration=tuple(change.text for change in (*self.fixed.changes, *self.migration.changes)),
@@ -217,7 +219,7 @@ class Case:
             fixed=self.plan.space.fixed,
             baseline=None if base is None else Interval.around(base, own),
             best=Interval.around(value, own),
-            gain=None if gain is None else Interval(gain.gain, gain.low, gain.high),
+            gain=None if gain is None else as_change(self.plan.objective.direction, gain.gain, gain.low, gain.high),
             reasons=decision.reasons,
             racers=(),
             parts=(),

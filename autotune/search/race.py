@@ -182,6 +182,8 @@ class Race:
         return alive if number % 2 == 0 else alive[::-1]
 
     def _whole_rounds(self) -> int:
+        if not self._alive():
+            return 0
         done = (n for n in range(self._max_rounds) if any((k, n) not in self._logs for k in self._alive()))
         return next(done, self._max_rounds)
 

@@ -85,11 +85,17 @@ class Roofline:
 
 
 class RooflinePrior:
-    """The roofline as a prior mean: log of the objective, which is output throughput or TPOT."""
+    """The roofline as a prior mean: log of the objective.
 
-    def __init__(self, physics: Physics, quantity: Literal["throughput", "tpot"] = "throughput") -> None:
+    ``quantity``: output throughput, TPOT, or cost, which is ``scale`` over the throughput.
+    """
+
+    def __init__(
+        self, physics: Physics, quantity: Literal["throughput", "tpot", "cost"] = "throughput", *, scale: float = 1.0
+    ) -> None:
         self.physics = physics
         self._quantity = quantity
+        self._log_scale = math.log(scale)
 
     def fitted(self, history: Sequence[Observation]) -> Roofline:
         """The roofline that the measured part of ``history`` supports."""
@@ -104,10 +110,16 @@ class RooflinePrior:
     def log_values(self, model: Roofline, points: Array) -> Array:
         """Log of the predicted objective of operating points, one a row."""
         logs = np.log(model.tpots_s(points))
-        return np.asarray(np.log(points[:, 0]) - logs if self._quantity == "throughput" else logs)
+        if self._quantity == "tpot":
+            return np.asarray(logs)
+        throughput = np.log(points[:, 0]) - logs
+        return np.asarray(throughput if self._quantity == "throughput" else self._log_scale - throughput)
 
     def _log_tpot(self, at: Operating, log_value: float) -> float:
-        return math.log(at.batch) - log_value if self._quantity == "throughput" else log_value
+        if self._quantity == "tpot":
+            return log_value
+        throughput = log_value if self._quantity == "throughput" else self._log_scale - log_value
+        return math.log(at.batch) - throughput
 
 
 def fit(points: Sequence[Operating], log_tpots: Sequence[float]) -> Roofline:

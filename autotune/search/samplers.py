@@ -135,7 +135,8 @@ def shadow_trials(
 def constraints(outcome: Outcome, slo_names: Sequence[str]) -> dict[str, float]:
     """The same keys for every trial; above zero is infeasible."""
     started = outcome.status == "measured"
-    starts = -1.0 if started else max(outcome.margin if outcome.margin is not None else 1.0, 1e-3)
+    missed = outcome.margin if outcome.margin is not None else max(outcome.violations.values(), default=1.0)
+    starts = -1.0 if started else max(missed, 1e-3)
     return {"starts": starts, **{n: outcome.violations.get(n, 0.0) if started else 1.0 for n in slo_names}}
 
 

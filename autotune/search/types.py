@@ -31,8 +31,9 @@ class Outcome:
     """What a suggestion gave.
 
     ``value`` and ``value_se`` are in the objective's unit. ``violations`` holds one entry per SLO, as a
-    fraction of its limit: 0.1 is ten per cent above it, -0.1 ten per cent of room. ``margin`` says by which
-    fraction of the resource an infeasible configuration missed (memory short / memory total). ``cost_s`` is
+    fraction of its limit: 0.1 is ten per cent above it, -0.1 ten per cent of room; of an infeasible outcome, by how
+    much it missed what it could not give. ``margin`` says by which fraction of the resource an infeasible
+    configuration missed (memory short / memory total). ``aspects`` are further figures of the same trial. ``cost_s`` is
     the machine time spent on it, ``boot_s`` the part of it that went into a boot and a stop (0 in a running
     engine). ``fidelity`` is ``live`` when limits were lowered in a running engine.
     """
@@ -41,6 +42,7 @@ class Outcome:
     value: float | None = None
     value_se: float | None = None
     violations: Mapping[str, float] = field(default_factory=dict)
+    aspects: Mapping[str, float] = field(default_factory=dict)
     margin: float | None = None
     cost_s: float = 0.0
     boot_s: float = 0.0
@@ -48,7 +50,7 @@ class Outcome:
     reason: str = ""
 
     def __post_init__(self) -> None:
-        numbers = [self.cost_s, self.boot_s, *self.violations.values()]
+        numbers = [self.cost_s, self.boot_s, *self.violations.values(), *self.aspects.values()]
         numbers += [x for x in (self.value, self.value_se, self.margin) if x is not None]
         if not all(math.isfinite(x) for x in numbers):
             raise ValueError(f"an outcome holds finite numbers only, not {numbers}")

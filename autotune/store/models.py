@@ -92,7 +92,10 @@ class BootRow(Base):
 
 
 class PointRow(Base):
-    """One load on one engine. ``value`` is the objective's, None where the point is not measured."""
+    """One load on one engine. ``value`` is the objective's, None where the point is not measured or misses an SLO.
+
+    ``details`` holds what limited it, its energy, its violations and what else the objective tells.
+    """
 
     __tablename__ = "autotune_point"
 
@@ -102,6 +105,7 @@ class PointRow(Base):
     live: Mapped[JsonDict]
     value: Mapped[float | None] = mapped_column(Float, default=None)
     measurement: Mapped[JsonDict]
+    details: Mapped[JsonDict | None] = mapped_column(JSON, default=None)
     duration_s: Mapped[float] = mapped_column(Float)
     measured_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), default=utc_now)
 

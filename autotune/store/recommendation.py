@@ -146,7 +146,8 @@ class GainSplit:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """``gain`` is best / baseline minus 1, from the final race only; None where nothing was raced.
+    """``gain`` is best / baseline minus 1, from the final race only; None where nothing was raced. Where less is
+    better (``direction``), a gain is below zero.
 
     ``baseline`` and ``best`` are the objective in ``unit``, from the same race. ``racers`` is that race as a table.
     ``parts`` say which flags carry the gain, where the budget had room to measure that.
@@ -169,6 +170,7 @@ class Recommendation:
     quality: tuple[PrecisionQuality, ...] = ()
     variant: str | None = None
     split: GainSplit | None = None
+    direction: Literal["maximize", "minimize"] = "maximize"
 
     @property
     def launch(self) -> LaunchConfig:
@@ -201,14 +203,16 @@ class Recommendation:
             quality=tuple(_quality(entry) for entry in data.get("quality", ())),
             variant=data.get("variant"),
             split=GainSplit(**data["split"]) if data.get("split") else None,
+            direction=data.get("direction", "maximize"),
         )
 
     def gain_text(self) -> str:
-        """The gain in words, such as ``+41.2 % (95 % interval +38.0 to +44.5 %)``."""
+        """The gain in words, such as ``+41.2 % (95 % interval +38.0 to +44.5 %)``; it says so where less is better."""
         if self.gain is None:
             return "no gain was measured"
         low, mid, high = (f"{100 * x:+.1f}" for x in (self.gain.low, self.gain.value, self.gain.high))
-        return f"{mid} % (95 % interval {low} to {high} %)"
+        less = ", less is better" if self.direction == "minimize" else ""
+        return f"{mid} % (95 % interval {low} to {high} %){less}"
 
 
 def _config(data: Mapping[str, Any]) -> LaunchConfig:

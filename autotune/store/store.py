@@ -151,6 +151,7 @@ class Store:
         value: float | None,
         measurement: JsonDict,
         duration_s: float,
+        details: JsonDict | None = None,
     ) -> int:
         """Keep one measurement, also one that failed its checks (``value`` None)."""
         with self._session() as session:
@@ -160,6 +161,7 @@ class Store:
                 live=live,
                 value=value,
                 measurement=measurement,
+                details=details,
                 duration_s=duration_s,
             )
             session.add(row)

@@ -90,6 +90,7 @@ def bench(
             point_id="bench",
             vocab_size=settings.vocab_size,
             probe_s=(settings.min_s, settings.max_s),
+            processes=settings.processes,
             confirm_s=2 * settings.max_s,
             stop=stop,
             on_probe=on_probe,
@@ -143,6 +144,11 @@ def _one_point(
     load = _load(settings, workload)
     kept: list[ClientResult] = []
     with ServerWatch(lambda: _scrape(target)) as watch:
+
+        def on_result(result: ClientResult) -> None:
+            kept.append(result)
+            watch.mark()
+
         measurement = measure(
             target,
             workload,
@@ -153,7 +159,7 @@ def _one_point(
             slos=settings.slos,
             stop=stop,
             on_progress=on_progress,
-            on_result=kept.append,
+            on_result=on_result,
         )
     counters, state = watch.counters, watch.state()
     problems = (*check_counts(measurement, *counters), *check_prefix_hits(measurement, *counters)) if counters else ()

@@ -28,7 +28,6 @@ from autotune.tuner.precision import guarded, precision_class
 from autotune.tuner.prepare import OUT, prepare
 from autotune.tuner.quality import QualityGuard
 from autotune.tuner.quality_report import quality_rows
-from autotune.tuner.recommend import UNIT
 from autotune.tuner.seat import Seat
 from autotune.tuner.session import Session
 from autotune.tuner.settings import RunSettings
@@ -115,7 +114,7 @@ def _measure(plan: Plan, store: Store, configs: list[LaunchConfig], progress: Ru
     finally:
         seat.leave()
         engines.close()
-    return Compared(_rows(plan, quality, told), UNIT, plan.model.name, plan.device.name)
+    return Compared(_rows(plan, quality, told), plan.objective.unit, plan.model.name, plan.device.name)
 
 
 def _rows(plan: Plan, quality: QualityGuard, told: list[Observation]) -> tuple[PrecisionQuality, ...]:

@@ -21,6 +21,8 @@ from autotune.store.models import BootRow
 from autotune.store.recommendation import Role
 from autotune.tuner.engines import FINAL, BudgetSpent, Engines
 from autotune.tuner.judge import Judge
+from autotune.tuner.objective import Objective
+from autotune.tuner.points import stored_figure
 from autotune.tuner.trials import EngineFailed, TrialRunner
 
 SEED_BASE = 1_000_000_000
@@ -61,7 +63,7 @@ FINAL_RACE = Rules()
 
 
 class Finals:
-    """Races entrants against the default."""
+    """Races entrants against the default, in the objective's value or in one of its aspects."""
 
     def __init__(
         self,
@@ -70,16 +72,18 @@ class Finals:
         judge: Judge,
         budget: Budget,
         progress: RunProgress,
-        unit: str,
+        objective: Objective,
         report_budget: Callable[[], None],
         strangers: Callable[[], Strangers],
+        aspect: str = "",
     ) -> None:
         self._engines = engines
         self._trials = trials
         self._judge = judge
         self._budget = budget
         self._progress = progress
-        self._unit = unit
+        self._objective = objective
+        self._aspect = aspect
         self._report_budget = report_budget
         self._strangers = strangers
         self._told_of_strangers = False
@@ -97,14 +101,15 @@ class Finals:
         race = Race(
             _runner(baseline) if baseline else None,
             [_runner(f) for f in finalists],
+            direction=self._objective.direction,
             noise=noise,
-            worth=rules.worth,
+            worth=max(rules.worth, self._objective.worth) if rules.worth else 0.0,
             min_rounds=rules.min_rounds,
             max_rounds=rules.max_rounds,
             rivals=[e.config.key() for e in finalists if e.role == "incumbent"],
         )
         first_seed = _first_seed(entrants)
-        if _replay(race, entrants, earlier, first_seed):
+        if _replay(race, entrants, earlier, first_seed, self._aspect):
             self._judge.success()
         failed: Counter[Visit] = Counter()
         while (visit := race.next()) is not None and self._fits(race, visit, rules):
@@ -121,7 +126,7 @@ class Finals:
                 continue
             failed[visit] += 1
             if final or failed[visit] >= MOST_TRIES:
-                race.drop(visit.runner, f"not measured in the race: {reason}")
+                race.drop(visit.runner, f"no figure in the race: {reason}")
         return race.result()
 
     def _tell_of(self, tenant: Tenant) -> None:
@@ -145,8 +150,9 @@ class Finals:
             self._show(visit, entrant, None, None, outcome.reason, rules)
             return None, outcome.reason, outcome.status == "infeasible"
         self._judge.success()
-        self._show(visit, entrant, point.value, boot_s, point.problem, rules)
-        return point.value, point.problem, False
+        value, reason = point.figure(self._aspect), point.problem or point.missed_in(self._aspect)
+        self._show(visit, entrant, value, boot_s, reason, rules)
+        return value, reason, not point.problem and value is None
 
     def _show(
         self, visit: Visit, entrant: Entrant, value: float | None, boot_s: float | None, reason: str, rules: Rules
@@ -156,7 +162,7 @@ class Finals:
             config=entrant.name,
             status="failed",
             value=value,
-            unit=self._unit,
+            unit=self._objective.unit,
             ratio=None,
             boot_s=boot_s,
             reason=reason,
@@ -175,13 +181,15 @@ def _first_seed(entrants: Mapping[str, Entrant]) -> int:
     return SEED_BASE + int(digest, 16) % MOST_RACES * MAX_ROUNDS
 
 
-def _replay(race: Race, entrants: Mapping[str, Entrant], earlier: Sequence[BootRow], first_seed: int) -> int:
+def _replay(
+    race: Race, entrants: Mapping[str, Entrant], earlier: Sequence[BootRow], first_seed: int, aspect: str
+) -> int:
     """Give the race the whole rounds that an interrupted race of the same runners left; how many there were."""
     done = {
-        (boot.config_key, point.prompt_seed - first_seed): point.value
+        (boot.config_key, point.prompt_seed - first_seed): figure
         for boot in earlier
         for point in boot.points
-        if boot.role == FINAL and boot.failure is None and point.value is not None
+        if boot.role == FINAL and boot.failure is None and (figure := stored_figure(point, aspect)) is not None
     }
     number = 0
     while number < MAX_ROUNDS and all((key, number) in done for key in entrants):

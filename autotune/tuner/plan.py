@@ -14,6 +14,7 @@ from autotune.space.parameters import SearchSpace
 from autotune.tuner.folder import StudyFolder
 from autotune.tuner.incumbents import Incumbent
 from autotune.tuner.models import ModelChoice
+from autotune.tuner.objective import Objective
 from autotune.tuner.settings import RunSettings
 from autotune.tuner.variants import VARIANT
 from autotune.workload.types import Workload
@@ -21,13 +22,14 @@ from autotune.workload.types import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """``concurrency`` is the closed loop's requests in flight. ``remarks`` are lines that the person should read.
+    """``concurrency`` is a closed loop's requests in flight. ``remarks`` are lines that the person should read.
 
     ``variants`` are other checkpoints of the model, by what vLLM is given.
     ``warm_boots`` and ``live_limits`` say whether the search may use them; the final race never does.
     """
 
     settings: RunSettings
+    objective: Objective
     study: str
     folder: StudyFolder
     storage: str
@@ -53,7 +55,7 @@ class Plan:
         return {
             "model": self.model.serve,
             "model_revision": self.model.revision,
-            "objective": self.settings.objective,
+            **self.objective.identity(),
             "workload": self.workload.name,
             "workload_digest": _digest(asdict(self.workload)),
             "concurrency": self.concurrency,

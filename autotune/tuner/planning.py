@@ -16,7 +16,6 @@ from autotune.errors import AutotuneError
 from autotune.search.budget import Budget
 from autotune.search.domain import Domain
 from autotune.search.planner import Outlook, outlook
-from autotune.search.roofline import RooflinePrior
 from autotune.search.study import StudySearcher, open_study
 from autotune.search.surrogate import make_sampler
 from autotune.search.types import GIVEN, Observation
@@ -29,7 +28,6 @@ from autotune.tuner.plan import Plan
 from autotune.tuner.prepare import prepare
 from autotune.tuner.settings import RunSettings
 from autotune.tuner.spending import finalists_for, given, race_visits, study_budget
-from autotune.tuner.trials import BASELINE_BLOCKS
 
 SAME = ("model", "vllm", "host")
 
@@ -81,13 +79,13 @@ def look_ahead(settings: RunSettings) -> Ahead:
     shape = read_model_shape(plan.model.folder) if plan.model.folder else None
     feasible = Feasible(plan, domain, shape)
     physics = DevicePhysics(plan, shape)
-    prior = RooflinePrior(physics) if physics.known else None
-    sampler = make_sampler(plan.settings.sampler, domain, "maximize", prior)
+    prior = plan.objective.prior(physics) if physics.known else None
+    sampler = make_sampler(plan.settings.sampler, domain, plan.objective.direction, prior)
     first = first_configs(plan, domain)
     own = _own(plan)
     history: list[Observation] = []
     if own:
-        study = open_study(plan.study, plan.storage, "maximize")
+        study = open_study(plan.study, plan.storage, plan.objective.direction)
         history = StudySearcher(study, domain, sampler, effective=plan.space.effective).history()
     seen = outlook(
         domain,
@@ -106,7 +104,8 @@ def _forecast(plan: Plan, own: RunRow | None, history: list[Observation]) -> For
     boots, rests_on = _measured(plan, own)
     budget = study_budget(plan, boots, own.spent_s if own else 0.0, len(history), lambda: 0.0)
     racing = given(plan)
-    visits = race_visits(finalists_for(budget, racing), racing)
+    races = max(1, len(plan.objective.aspects))
+    visits = races * race_visits(finalists_for(budget, racing), racing)
     budget.race_visits = visits
     parts = [*_given_parts(plan, budget, history)]
     trials = _trials(budget, sum(part.seconds for part in parts), len(parts))
@@ -120,7 +119,7 @@ def _given_parts(plan: Plan, budget: Budget, history: list[Observation]) -> Iter
     told = [o.suggestion for o in history if o.suggestion.origin in GIVEN]
     engine_s = budget.boot_s + budget.stop_s
     if not any(s.origin == "baseline" for s in told):
-        yield Part("baseline", 1, engine_s + BASELINE_BLOCKS * budget.point_s)
+        yield Part("baseline", 1, engine_s + plan.objective.blocks * budget.point_s)
     for incumbent in plan.incumbents:
         if not any(s.target == incumbent.config for s in told):
             yield Part(f"incumbent {incumbent.name}", 1, engine_s + budget.point_s)

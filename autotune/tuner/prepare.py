@@ -9,6 +9,7 @@ from autotune.errors import UsageError
 from autotune.host.detect import read_host
 from autotune.host.select import select_device
 from autotune.host.types import Device, Host
+from autotune.load.types import AUTO_PROCESSES
 from autotune.space.choose import choose_space
 from autotune.space.cut import cut_space
 from autotune.space.parameters import SearchSpace
@@ -17,6 +18,7 @@ from autotune.tuner.fixed_flags import parse_fixed
 from autotune.tuner.folder import StudyFolder
 from autotune.tuner.incumbents import Asked, Incumbent, IncumbentReader
 from autotune.tuner.models import ModelChoice, choose_model
+from autotune.tuner.objectives import make_objective
 from autotune.tuner.plan import Plan, study_name
 from autotune.tuner.precision import at_own_precision, unmeasurable
 from autotune.tuner.settings import RunSettings
@@ -26,6 +28,8 @@ from autotune.workload.types import Workload, scaled
 
 OUT = Path("autotune-out")
 CONCURRENCY = {"cuda": 256, "cpu": 32}
+# A GPU can outrun one client process; on a CPU every further one would take cores from the engine.
+PROCESSES = {"cuda": AUTO_PROCESSES, "cpu": 1}
 
 
 def prepare(settings: RunSettings) -> Plan:
@@ -43,12 +47,15 @@ def prepare(settings: RunSettings) -> Plan:
     variants = choose_variants(model, settings.variants)
     space = with_variants(_space(settings, device, host, install, model, workload), variants)
     incumbents, about = _incumbents(settings, device, install, model, workload, space)
+    concurrency = settings.concurrency or CONCURRENCY[device.kind]
+    objective = make_objective(settings.asked, workload.arrival, concurrency, PROCESSES[device.kind])
     study = settings.study or study_name(
-        model.name, settings.objective, workload.name, device.class_hint or device.name, install.version
+        model.name, objective.slug, workload.name, device.class_hint or device.name, install.version
     )
     folder = StudyFolder(settings.out or OUT / study)
     return Plan(
         settings=settings,
+        objective=objective,
         study=study,
         folder=folder,
         storage=settings.storage or folder.default_storage,
@@ -57,7 +64,7 @@ def prepare(settings: RunSettings) -> Plan:
         install=install,
         model=model,
         workload=workload,
-        concurrency=settings.concurrency or CONCURRENCY[device.kind],
+        concurrency=concurrency,
         space=space,
         variants=variants,
         warm_boots=device.kind == "cpu" if settings.warm_boot is None else settings.warm_boot,

@@ -1,20 +1,21 @@
 """From a race's result to a recommendation: what to launch, why, and when that stops being true."""
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from autotune import __version__
 from autotune.search.race import RaceResult, Standing
-from autotune.search.types import Outcome
+from autotune.search.types import Direction, Observation, Outcome
 from autotune.space.config import LaunchConfig
 from autotune.store.recommendation import Interval, Provenance, Recommendation, Role, Verdict
+from autotune.tuner.contenders import excesses
 from autotune.tuner.ending import Ending
 from autotune.tuner.finals import Entrant
+from autotune.tuner.objective import SLO_MARGIN
 from autotune.tuner.plan import Plan
 from autotune.tuner.proof import parts, parts_text, soak, soak_text
-from autotune.tuner.racers import racers
-
-UNIT = "tok/s"
+from autotune.tuner.racers import as_change, racers
 
 
 def recommend(
@@ -23,10 +24,15 @@ def recommend(
     baseline: Entrant | None,
     searched: Outcome | None,
     boot_s: float | None,
+    *,
+    out: str = "",
+    missed: str = "",
+    aspect: str = "",
 ) -> Recommendation:
     """The recommendation; without a proven winner vLLM's defaults stay.
 
-    ``searched`` is what the search measured of the default: it is reported where no race was run.
+    ``searched`` is what the search measured of the default: it is reported where no race was run. ``out`` says why
+    the default did not race, ``missed`` which configuration came nearest to the SLOs where none met them.
     """
     result, finalists = ending.race, list(ending.finalists)
     winner = next((f for f in finalists if f.config.key() == result.winner), None)
@@ -39,27 +45,31 @@ def recommend(
         verdict=_verdict(winner, baseline),
         config=winner.config.changes_from(plan.space.fixed) if winner else LaunchConfig(),
         fixed=plan.space.fixed,
-        unit=UNIT,
+        unit=plan.objective.unit,
         baseline=_absolute(base, own) or _measured(searched),
         best=_absolute(best or base, own) or _measured(searched),
-        gain=Interval(best.gain, best.low, best.high) if best and base else None,
+        gain=as_change(plan.objective.direction, best.gain, best.low, best.high) if best and base else None,
         reasons=(
-            *_reasons(result, winner, baseline, finalists),
+            *_reasons(result, winner, baseline, finalists, plan.objective.direction, out, missed),
+            *_spare(plan, winner),
             *parts_text(ending, winner, best.gain if best and base else None),
             *ending.notes,
             *soak_text(ending),
             *_length(plan),
         ),
         boot_s=boot_s,
-        provenance=provenance(plan),
+        provenance=provenance(plan, aspect),
         parts=parts(ending, winner),
         soak=soak(ending),
-        racers=racers(result, entrants, plan.space.fixed, own) if any(result.values.values()) else (),
+        racers=racers(result, entrants, plan.space.fixed, own, plan.objective.direction)
+        if any(result.values.values())
+        else (),
+        direction=plan.objective.direction,
     )
 
 
-def provenance(plan: Plan) -> Provenance:
-    """Where this study's numbers come from."""
+def provenance(plan: Plan, aspect: str = "") -> Provenance:
+    """Where this study's numbers come from, those of one aspect where it has several."""
     return Provenance(
         study=plan.study,
         measured_at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -71,8 +81,8 @@ def provenance(plan: Plan) -> Provenance:
         driver=plan.host.driver_version or "none",
         model=plan.model.serve,
         model_revision=plan.model.revision,
-        workload=f"{plan.workload.name}, {plan.concurrency} in flight",
-        objective=plan.settings.objective,
+        workload=f"{plan.workload.name}, {plan.objective.load_of(aspect)}",
+        objective=plan.objective.title(aspect),
         retune_when="vLLM, the driver, the model, the workload or the machine changes",
     )
 
@@ -90,6 +100,28 @@ def _length(plan: Plan) -> list[str]:
     if length is None:
         return []
     return [f"max-model-len is {length}, the workload's longest request: raise it if production sends longer ones."]
+
+
+def nearest_miss(plan: Plan, history: Sequence[Observation]) -> str:
+    """Which own boot came nearest to the SLOs, in words; empty where one met them or nothing was measured."""
+    own = [o for o in history if o.suggestion.fidelity == "own" and o.outcome.status != "not_measured"]
+    worst = [(max(excesses(o.outcome, plan.objective).values(), default=-1.0), o) for o in own]
+    margin = plan.objective.pick_margin
+    if all(excess <= -1.0 for excess, _ in worst) or any(
+        excess <= -margin and o.outcome.status == "measured" for excess, o in worst
+    ):
+        return ""
+    nearest = min(worst, key=lambda pair: pair[0] if pair[0] > -1.0 else math.inf)[1]
+    why = nearest.outcome.reason or f"met, but with less than {margin:.0%} to spare"
+    return f"{entrant(plan, nearest.suggestion.target).name}: {why}"
+
+
+def _spare(plan: Plan, winner: Entrant | None) -> list[str]:
+    """What a pick under SLOs promises."""
+    slos = plan.objective.slos
+    if winner is None or not slos:
+        return []
+    return [f"It was picked with {SLO_MARGIN:.0%} of each limit to spare ({', '.join(map(str, slos))})."]
 
 
 def _verdict(winner: Entrant | None, baseline: Entrant | None) -> Verdict:
@@ -116,13 +148,23 @@ def _rounds(result: RaceResult) -> str:
 
 
 def _reasons(
-    result: RaceResult, winner: Entrant | None, baseline: Entrant | None, finalists: list[Entrant]
+    result: RaceResult,
+    winner: Entrant | None,
+    baseline: Entrant | None,
+    finalists: list[Entrant],
+    direction: Direction,
+    out: str,
+    missed: str,
 ) -> list[str]:
     reasons = []
     if winner is not None:
         rival = "the default" if baseline else "the other finalists"
         reasons.append(f"{winner.name} won over {rival} in {_rounds(result)} on fresh engines.")
-        reasons += _over_incumbents(result, winner, finalists)
+        reasons += _over_incumbents(result, winner, finalists, direction)
+    elif missed:
+        reasons.append(f"No configuration gives what was asked, with room to spare. The nearest miss is {missed}.")
+    elif not finalists and baseline is None:
+        reasons.append("No configuration could be raced.")
     elif not finalists:
         reasons.append("No configuration did better than the default in the search, so nothing was raced.")
     elif result.rounds == 0:
@@ -130,18 +172,18 @@ def _reasons(
     else:
         reasons.append(f"After {_rounds(result)} no finalist is proven better than the default.")
     if baseline is None:
-        reasons.append("vLLM's defaults do not start here, so there is no gain over them to state.")
+        reasons.append(f"{out or 'There is no default'}, so there is no gain over them to state.")
     names = {f.config.key(): f.name for f in finalists}
     reasons += [f"{names.get(key, 'the default')} left the race: {why}" for key, why in result.dropped.items()]
     return reasons
 
 
-def _over_incumbents(result: RaceResult, winner: Entrant, finalists: list[Entrant]) -> list[str]:
+def _over_incumbents(result: RaceResult, winner: Entrant, finalists: list[Entrant], direction: Direction) -> list[str]:
     """What changes against production, in one line for each configuration there."""
     if winner.role == "incumbent":
         return [f"{winner.name} is in production already: keep it."]
     standing = {s.runner: s for s in result.standings}
     mine = standing[winner.config.key()]
     rivals = [f for f in finalists if f.role == "incumbent" and f.config.key() in standing]
-    gains = [(r, Interval(*result.gain_over(mine, standing[r.config.key()]))) for r in rivals]
+    gains = [(r, as_change(direction, *result.gain_over(mine, standing[r.config.key()]))) for r in rivals]
     return [f"Against {rival.name}: {gain.as_gain()}." for rival, gain in gains]

@@ -1,5 +1,8 @@
 """``autotune run`` as one function: prepare, tune or resume, write the files, give the recommendation."""
 
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from autotune.engine.gates import find_tenants, refuse_tenants
@@ -9,11 +12,13 @@ from autotune.export import shell, vllm
 from autotune.export.files import write_atomic
 from autotune.export.registry import register
 from autotune.host.detect import open_nvml
+from autotune.report.figures import figure
 from autotune.report.progress import RunProgress, run_progress
 from autotune.report.records import trial_records
 from autotune.store.recommendation import Recommendation
 from autotune.store.store import Store
 from autotune.tuner.faults import named_faults
+from autotune.tuner.frontier import frontier
 from autotune.tuner.plan import Plan
 from autotune.tuner.prepare import prepare
 from autotune.tuner.session import Session
@@ -44,23 +49,55 @@ def _tune(plan: Plan, store: Store, progress: RunProgress, stop: StopFlag) -> Re
     session = Session.open(plan, store)
     for line in [*headline(plan, session), *clear_the_ground(plan)]:
         progress.note(line)
-    recommendation = Tuner(plan, session, progress, stop).run()
-    session.finished({"recommendation": recommendation.to_json()})
-    write_result(plan, store, recommendation)
-    progress.note(f"Wrote {plan.folder.best}: vllm.yaml, launch.sh, result.json.")
+    tuner = Tuner(plan, session, progress, stop)
+    recommendation = tuner.run()
+    modes = {name: mode.to_json() for name, mode in tuner.modes.items()}
+    session.finished({"recommendation": recommendation.to_json(), **({"modes": modes} if modes else {})})
+    write_result(plan, store, recommendation, tuner.modes)
+    for line in show_frontier(plan, store, tuner.modes):
+        progress.note(line)
+    progress.note(f"Wrote {plan.folder.best}: {', '.join(sorted(p.name for p in plan.folder.best.iterdir()))}.")
     try:
-        register(recommendation)
+        for finished in (recommendation, *tuner.modes.values()):
+            register(finished)
     except UsageError as error:
         progress.note(f"Note: `autotune serve` will not know of this study: {error}")
     return recommendation
 
 
-def write_result(plan: Plan, store: Store, recommendation: Recommendation) -> None:
-    """Write ``OUT/best/``: for ``vllm serve --config``, for a shell, and everything that was measured."""
-    best = plan.folder.best
-    write_atomic(best / "vllm.yaml", vllm.render(recommendation))
-    write_atomic(best / "launch.sh", shell.render(recommendation), executable=True)
-    write_atomic(best / "result.json", _result_json(plan, store, recommendation))
+def write_result(plan: Plan, store: Store, recommendation: Recommendation, modes: Mapping[str, Recommendation]) -> None:
+    """Write ``OUT/best/``: for ``vllm serve --config``, for a shell, and everything that was measured.
+
+    Each mode gets the same files in a folder of its own beside it.
+    """
+    for name, mode in modes.items():
+        _write_launchers(plan.folder.root / name, mode)
+        write_atomic(plan.folder.root / name / "recommendation.json", _json(mode.to_json()))
+    _write_launchers(plan.folder.best, recommendation)
+    write_atomic(plan.folder.best / "result.json", _result_json(plan, store, recommendation, modes))
+
+
+def _write_launchers(folder: Path, recommendation: Recommendation) -> None:
+    """The files that start an engine; none where nothing was found that works."""
+    if recommendation.verdict != "nothing-feasible":
+        write_atomic(folder / "vllm.yaml", vllm.render(recommendation))
+        write_atomic(folder / "launch.sh", shell.render(recommendation), executable=True)
+
+
+def show_frontier(plan: Plan, store: Store, modes: Mapping[str, Recommendation]) -> list[str]:
+    """The frontier and the pick of each mode, a line each; nothing without modes."""
+    row = store.run(plan.study)
+    if row is None or not modes:
+        return []
+    lines = ["Frontier (throughput against latency, of everything measured on its own boot):"]
+    lines += [f"  {spot.text()}" for spot in frontier(plan, row)]
+    for name, mode in modes.items():
+        pick = str(mode.config) if mode.verdict == "adopt" else mode.verdict
+        best = f", {figure(mode.best.value)} {mode.unit} with {plan.objective.load_of(name)}" if mode.best else ""
+        lines.append(
+            f"  {name}: {pick}{best}; gain over vLLM's defaults: {mode.gain_text()}. {plan.folder.root / name}"
+        )
+    return lines
 
 
 def headline(plan: Plan, session: Session) -> list[str]:
@@ -69,7 +106,7 @@ def headline(plan: Plan, session: Session) -> list[str]:
     lines = [
         *plan.remarks,
         f"{plan.device.name}; vLLM {plan.install.version} in {plan.install.python}; model {plan.model.name}.",
-        f"Workload {plan.workload.name}, {plan.concurrency} in flight; objective {plan.settings.objective}; {limit}.",
+        f"Workload {plan.workload.name}, {plan.objective.load}; objective {plan.objective.title()}; {limit}.",
         f"Search space {plan.space.chosen_because}; {len(plan.space.parameters)} parameters. "
         f"Folder {plan.folder.root}.",
     ]
@@ -91,9 +128,13 @@ def clear_the_ground(plan: Plan) -> list[str]:
     return [*lines, *(f"Note: {tenant.text}." for tenant in tenants)]
 
 
-def _result_json(plan: Plan, store: Store, recommendation: Recommendation) -> str:
+def _json(value: Any) -> str:
     import orjson
 
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode() + "\n"
+
+
+def _result_json(plan: Plan, store: Store, recommendation: Recommendation, modes: Mapping[str, Recommendation]) -> str:
     row = store.run(plan.study)
     if row is None:
         raise StoreError(f"the study {plan.study} is gone from {plan.storage}. Was the database replaced meanwhile?")
@@ -106,4 +147,7 @@ def _result_json(plan: Plan, store: Store, recommendation: Recommendation) -> st
         "spent_s": row.spent_s,
         "trials": trial_records(row),
     }
-    return orjson.dumps(result, option=orjson.OPT_INDENT_2, default=str).decode() + "\n"
+    if modes:
+        result["modes"] = {name: mode.to_json() for name, mode in modes.items()}
+        result["frontier"] = [asdict(spot) for spot in frontier(plan, row)]
+    return _json(result)

@@ -15,13 +15,15 @@ PERIOD_S = 1.0
 class ServerWatch:
     """Scrapes once a second between ``with`` and its end. A scrape that fails is left out.
 
-    ``scrape`` returns None where the server has no metrics; then there are no counters and no state.
+    ``scrape`` returns None where the server has no metrics; then there are no counters and no state. A load that is
+    repeated calls ``mark`` whenever one ends: counters and state are those of the last.
     """
 
     def __init__(self, scrape: Callable[[], EngineMetrics | None], *, period_s: float = PERIOD_S) -> None:
         self._scrape = scrape
         self._period_s = period_s
         self._seen: list[EngineMetrics] = []
+        self._starts = [0]
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
 
@@ -37,19 +39,30 @@ class ServerWatch:
         self._thread.join()
         self._take()
 
+    def mark(self) -> None:
+        """A load has ended here."""
+        self._take()
+        self._starts.append(max(0, len(self._seen) - 1))
+
+    @property
+    def _last(self) -> list[EngineMetrics]:
+        """Scrapes of the last load: from the mark before the last one on."""
+        return self._seen[self._starts[-2] if len(self._starts) > 1 else 0 :]
+
     @property
     def counters(self) -> tuple[ServerCounters, ServerCounters] | None:
         """Counters before and after; None where the server does not tell."""
-        if len(self._seen) < 2:
+        if len(self._last) < 2:
             return None
-        return server_counters(self._seen[0]), server_counters(self._seen[-1])
+        return server_counters(self._last[0]), server_counters(self._last[-1])
 
     def state(
         self, *, max_num_seqs: int | None = None, max_num_batched_tokens: int | None = None
     ) -> ServerState | None:
         """Means over the middle half of the load, where it is steady; None where there were too few scrapes."""
-        n = len(self._seen)
-        middle = self._seen[n // 4 : n - n // 4] if n >= 4 else []
+        seen = self._last
+        n = len(seen)
+        middle = seen[n // 4 : n - n // 4] if n >= 4 else []
         if not middle:
             return None
         return ServerState(
@@ -58,7 +71,7 @@ class ServerWatch:
             kv_usage=max(m.kv_usage for m in middle),
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
-            preemptions=round(self._seen[-1].preemptions - self._seen[0].preemptions),
+            preemptions=round(seen[-1].preemptions - seen[0].preemptions),
         )
 
     def _run(self) -> None:

@@ -68,6 +68,7 @@ def _settings(plan: Plan) -> dict[str, Any]:
     return {
         "budget_s": s.budget_s,
         "trials": s.trials,
+        "objective": plan.objective.identity(),
         "seed": s.seed,
         "sampler": s.sampler,
         "vllm_python": str(plan.install.python),

@@ -4,6 +4,7 @@ An option beats a variable, a variable beats the file, the file beats the defaul
 options' names. Everything is checked here, before anything starts.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,10 +15,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from autotune.errors import UsageError
+from autotune.load.slo import Slo
 from autotune.quality.levels import DEFAULT_LEVEL, find_level
+from autotune.tuner.objectives import Asked, refuse_contradictions
 
-OBJECTIVES = ("throughput",)
-LATER_OBJECTIVES = ("latency", "goodput", "pareto", "cost")
 SAMPLERS = ("auto", "tpe", "random")
 SETTINGS_FILE = Path("autotune.yaml")
 DEFAULT_BUDGET = "30m"
@@ -35,6 +36,9 @@ class RunSettings:
     model: str | None = None
     gpu: str = "auto"
     objective: str = "throughput"
+    slos: tuple[Slo, ...] = ()
+    rate_per_s: float | None = None
+    price_per_hour: float | None = None
     workload: str | None = None
     concurrency: int | None = None
     space: str = "auto"
@@ -59,6 +63,17 @@ class RunSettings:
     live_limits: bool | None = None
     ablation: bool = True
 
+    @property
+    def asked(self) -> Asked:
+        """What objectives read."""
+        return Asked(
+            objective=self.objective,
+            slos=self.slos,
+            rate_per_s=self.rate_per_s,
+            price_per_hour=self.price_per_hour,
+            concurrency=self.concurrency,
+        )
+
 
 class _File(BaseModel):
     """The keys of ``autotune.yaml``; the same names as the options."""
@@ -68,6 +83,9 @@ class _File(BaseModel):
     model: str | None = None
     gpu: str | int | None = None
     objective: str | None = None
+    slo: str | list[str] | None = None
+    rate: float | None = None
+    price_per_hour: float | None = None
     workload: str | None = None
     concurrency: int | None = None
     space: str | None = None
@@ -102,7 +120,10 @@ def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> Ru
     settings = RunSettings(
         model=values.get("model"),
         gpu=str(values.get("gpu", "auto")),
-        objective=_one_of("objective", values.get("objective", "throughput"), OBJECTIVES, LATER_OBJECTIVES),
+        objective=values.get("objective", "throughput"),
+        slos=_slos(values.get("slo", ())),
+        rate_per_s=_amount("rate", values.get("rate"), "requests per second, such as --rate 4"),
+        price_per_hour=_amount("price-per-hour", values.get("price_per_hour"), "dollars, such as 2.50"),
         workload=values.get("workload"),
         concurrency=_positive("concurrency", values.get("concurrency")),
         space=values.get("space", "auto"),
@@ -127,6 +148,7 @@ def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> Ru
         live_limits=values.get("live_limits"),
         ablation=values.get("ablation") is not False,
     )
+    refuse_contradictions(settings.asked)
     return settings
 
 
@@ -179,11 +201,25 @@ def _underscored(data: Any) -> Any:
     return {str(k).replace("-", "_"): v for k, v in data.items()} if isinstance(data, dict) else data
 
 
-def _one_of(option: str, value: str, allowed: tuple[str, ...], later: tuple[str, ...] = ()) -> str:
+def _slos(given: str | tuple[str, ...] | list[str]) -> tuple[Slo, ...]:
+    """SLOs in the order given."""
+    slos = tuple(dict.fromkeys(Slo.parse(text) for text in ([given] if isinstance(given, str) else given)))
+    limits = [(slo.metric, slo.share) for slo in slos]
+    twice = next((slo for slo in slos if limits.count((slo.metric, slo.share)) > 1), None)
+    if twice is not None:
+        raise UsageError(f"--slo {twice} stands beside another limit for the same figure. Give one of them.")
+    return slos
+
+
+def _amount(option: str, value: float | None, example: str) -> float | None:
+    if value is not None and not (math.isfinite(value) and value > 0):
+        raise UsageError(f"--{option} {value:g} is no amount. Give {example}.")
+    return value
+
+
+def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> str:
     if value in allowed:
         return value
-    if value in later:
-        raise UsageError(f"--{option} {value} does not work yet. Use one of: {', '.join(allowed)}.")
     raise UsageError(f"--{option} {value!r} is unknown. Use one of: {', '.join(allowed)}.")
 
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from statistics import fmean, stdev
 from types import MappingProxyType
+from typing import Any
 
 from autotune.engine.failures import Failure
 from autotune.engine.live import LiveUnavailable
@@ -16,14 +17,14 @@ from autotune.search.types import GIVEN, Fidelity, Outcome, Suggestion
 from autotune.store.store import Store
 from autotune.tuner.engines import BudgetSpent, Engines, Running
 from autotune.tuner.judge import Judge
+from autotune.tuner.objective import Reading
 from autotune.tuner.plan import Plan
-from autotune.tuner.points import Point, take_point
+from autotune.tuner.points import Incumbent, Point, effort, energy_counter, take_point
 from autotune.tuner.quality import QualityGuard
 from autotune.tuner.seat import Seat
 from autotune.tuner.stop import StopFlag
 from autotune.tuner.watch import Watch
 
-BASELINE_BLOCKS = 3
 NOTHING_LOWERED: Mapping[str, int] = MappingProxyType({})
 
 
@@ -65,6 +66,10 @@ class TrialRunner:
         self._stop = stop
         self._seeds = seeds
         self._clock = clock
+        self._incumbent = Incumbent.of(plan.objective, store.run(plan.study))
+        self._joules = energy_counter(plan)
+        self.limit = ""
+        """What limited the last trial; empty where nothing can be said."""
 
     def run(self, suggestion: Suggestion) -> tuple[Outcome, float | None]:
         """The outcome and the boot's seconds, None where no engine was booted for it.
@@ -72,6 +77,7 @@ class TrialRunner:
         Raises ``EnvironmentFault`` and ``Interrupted``.
         """
         started = self._clock()
+        self.limit = ""
         baseline = suggestion.origin == "baseline"
         try:
             if self._quality is not None and self._quality.needs_reference(suggestion.config):
@@ -81,7 +87,8 @@ class TrialRunner:
             self._judge.success()
             if self._quality is not None and (nothing := self._quality.without_effect(running)) is not None:
                 return Outcome("infeasible", cost_s=self._clock() - started, reason=nothing), running.boot_s
-            points = [self._trial_point(running, suggestion.live) for _ in range(BASELINE_BLOCKS if baseline else 1)]
+            blocks = self._plan.objective.blocks if baseline else 1
+            points = [self._trial_point(running, suggestion.live, baseline) for _ in range(blocks)]
         except BootFailed as error:
             return self._judge.outcome(error.failure, self._clock() - started, suggestion.config.key()), error.boot_s
         except EngineFailed as error:
@@ -92,17 +99,28 @@ class TrialRunner:
         except LiveUnavailable as error:
             self._seat.leave()
             return Outcome("not_measured", cost_s=self._clock() - started, reason=str(error)), None
+        self.limit = (points[-1].reading.details.get("limit") or {}).get("limit", "")
         outcome = _outcome(points, self._clock() - started, suggestion.fidelity)
         if self._quality is not None:
             outcome = self._quality.judged(outcome, running)
         return outcome, None if suggestion.live else running.boot_s
 
-    def _trial_point(self, running: Running, live: Mapping[str, int]) -> Point:
+    def _trial_point(self, running: Running, live: Mapping[str, int], baseline: bool) -> Point:
         seed = self._seeds()
-        return self.point(running, seed, f"trial-{seed}", live, race=False)
+        point = self.point(running, seed, f"trial-{seed}", live, race=False, baseline=baseline)
+        if not live:
+            self._incumbent.learn(point.value, point.reading.aspects, point.reading.bracket)
+        return point
 
     def point(
-        self, running: Running, seed: int, prompts: str, live: Mapping[str, int] = NOTHING_LOWERED, *, race: bool
+        self,
+        running: Running,
+        seed: int,
+        prompts: str,
+        live: Mapping[str, int] = NOTHING_LOWERED,
+        *,
+        race: bool,
+        baseline: bool = False,
     ) -> Point:
         """Measure once and write it down; equal ``prompts`` mean equal prompts.
 
@@ -114,9 +132,11 @@ class TrialRunner:
                 point = take_point(
                     running.engine,
                     self._plan,
-                    race=race,
+                    effort(self._plan, self._incumbent, race=race, baseline=baseline),
+                    live=live,
                     seed=seed,
                     point_id=prompts,
+                    joules=self._joules,
                     stop=lambda: self._reason_to_stop(watch),
                     clock=self._clock,
                 )
@@ -126,13 +146,14 @@ class TrialRunner:
         self._stop.check()
         self._budget.saw_point(point.duration_s, race=race)
         engine = running.engine
-        failure = watch.failure or (engine.verdict() if point.value is None else engine.failure())
+        failure = watch.failure or (engine.verdict() if point.problem else engine.failure())
         self._store.add_point(
             running.boot_id,
             prompt_seed=seed,
             live=dict(live),
             value=None if failure else point.value,
-            measurement=point.measurement.to_json(),
+            measurement=_measurement(point),
+            details=point.details(),
             duration_s=point.duration_s,
         )
         if failure:
@@ -149,10 +170,34 @@ class TrialRunner:
         return str(watch.failure) if watch.failure else None
 
 
+def _measurement(point: Point) -> dict[str, Any]:
+    found = point.reading.measurement
+    return {} if found is None else found.to_json()
+
+
 def _outcome(points: list[Point], cost_s: float, fidelity: Fidelity) -> Outcome:
-    values = [p.value for p in points if p.value is not None]
-    if len(values) < len(points):
-        reason = next(p.problem for p in points if p.value is None)
-        return Outcome("not_measured", cost_s=cost_s, fidelity=fidelity, reason=reason)
-    error = points[0].value_se if len(values) == 1 else stdev(values) / len(values) ** 0.5
-    return Outcome("measured", value=fmean(values), value_se=error, cost_s=cost_s, fidelity=fidelity)
+    """What the points of one trial say together; of each SLO the worst of them."""
+    for point in points:
+        if point.problem:
+            return Outcome("not_measured", cost_s=cost_s, fidelity=fidelity, reason=point.problem)
+    readings = [p.reading for p in points]
+    for read in readings:
+        if read.infeasible:
+            missed = dict(read.violations)
+            return Outcome("infeasible", violations=missed, cost_s=cost_s, fidelity=fidelity, reason=read.infeasible)
+    values = [r.value for r in readings if r.value is not None]
+    error = readings[0].value_se if len(values) == 1 else stdev(values) / len(values) ** 0.5
+    return Outcome(
+        "measured",
+        value=fmean(values),
+        value_se=error,
+        violations={name: max(r.violations[name] for r in readings) for name in readings[0].violations},
+        aspects={a: fmean(r.aspects[a] for r in readings) for a in readings[0].aspects if _all_have(a, readings)},
+        cost_s=cost_s,
+        fidelity=fidelity,
+        reason=next((p.missed for p in points if p.missed), ""),
+    )
+
+
+def _all_have(aspect: str, readings: list[Reading]) -> bool:
+    return all(aspect in read.aspects for read in readings)

@@ -19,7 +19,6 @@ from autotune.host.detect import open_nvml
 from autotune.report.progress import RunProgress, TrialLine
 from autotune.search.domain import Domain
 from autotune.search.noise import NoiseFloor, noise_floor
-from autotune.search.roofline import RooflinePrior
 from autotune.search.samplers import Sampler
 from autotune.search.study import StudySearcher, open_study
 from autotune.search.surrogate import make_sampler
@@ -28,6 +27,7 @@ from autotune.space.config import LaunchConfig
 from autotune.store.models import BootRow, RunRow
 from autotune.store.recommendation import Recommendation
 from autotune.tuner.ablate import Ablation, Ablator
+from autotune.tuner.contenders import best_in, excesses, of_aspect, out_of_the_race, within_reach
 from autotune.tuner.ending import NOTHING_ABLATED, Closer
 from autotune.tuner.engines import Engines
 from autotune.tuner.feasible import Feasible
@@ -36,9 +36,10 @@ from autotune.tuner.first import first_configs
 from autotune.tuner.judge import Judge
 from autotune.tuner.physics import DevicePhysics
 from autotune.tuner.plan import Plan
+from autotune.tuner.points import stored_figure
 from autotune.tuner.quality import QualityGuard
 from autotune.tuner.quality_report import with_quality
-from autotune.tuner.recommend import UNIT, entrant, recommend
+from autotune.tuner.recommend import entrant, nearest_miss, recommend
 from autotune.tuner.seat import Seat
 from autotune.tuner.session import Session
 from autotune.tuner.soak import Soaker
@@ -90,6 +91,8 @@ class Tuner:
             quality=self._quality,
         )
         self._seeds_used = _points(self._record)
+        self.modes: dict[str, Recommendation] = {}
+        """Recommendations by aspect, where the objective has several."""
 
     def run(self) -> Recommendation:
         """Search, race and recommend. Raises ``Interrupted`` and ``EnvironmentFault``."""
@@ -99,7 +102,7 @@ class Tuner:
             finally:
                 self._seat.leave()
                 self._engines.close()
-            return self._race()
+            return self._end()
         except Interrupted as error:
             self._session.interrupted()
             raise Interrupted(
@@ -144,7 +147,8 @@ class Tuner:
         """Whether another trial and the race after it fit; says so where not even one does."""
         budget = self._budget
         racing = given(self._plan)
-        budget.race_visits = race_visits(finalists_for(budget, racing), racing)
+        races = max(1, len(self._plan.objective.aspects))
+        budget.race_visits = races * race_visits(finalists_for(budget, racing), racing)
         room = budget.allows_trial()
         if not room and budget.trials_done <= racing and budget.trials is None and budget.seconds is not None:
             needed_s = budget.spent_s + budget.boot_s + budget.point_s + budget.reserve_s
@@ -166,13 +170,20 @@ class Tuner:
         self._progress.trial(self._line(suggestion, outcome, boot_s))
         self._report_budget()
 
-    def _race(self) -> Recommendation:
+    def _end(self) -> Recommendation:
+        """One race, or one for each of the objective's aspects; these share the visits of equal racers."""
+        aspects = self._plan.objective.aspects
+        self.modes = {aspect: self._race(aspect) for aspect in aspects}
+        return self.modes[aspects[len(aspects) // 2]] if aspects else self._race()
+
+    def _race(self, aspect: str = "") -> Recommendation:
         base = self._searcher.baseline()
-        impossible = base is not None and base.outcome.status == "infeasible"
-        baseline = None if impossible else entrant(self._plan, self._plan.space.fixed)
-        finalists = [entrant(self._plan, o.suggestion.target) for o in self._better_than(base)]
+        objective = self._plan.objective
+        out = out_of_the_race(base, objective, aspect)
+        baseline = None if out else entrant(self._plan, self._plan.space.fixed)
+        finalists = [entrant(self._plan, o.suggestion.target) for o in self._better_than(base, aspect)]
         finalists = self._exportable([*self._incumbents(), *finalists])
-        self._progress.note(_race_note(baseline, finalists))
+        self._progress.note(f"{aspect.capitalize()}: " * bool(aspect) + _race_note(baseline, finalists, out))
         record = self._session.store.run(self._plan.study)
         finals = Finals(
             self._engines,
@@ -180,16 +191,22 @@ class Tuner:
             self._judge,
             self._budget,
             self._progress,
-            UNIT,
+            objective,
             self._report_budget,
             lambda: Strangers(self._plan.host.cpu.usable_cores),
+            aspect,
         )
-        noise = self._noise(record)
+        noise = self._noise(record, aspect)
         result = finals.run(baseline, finalists, noise, record.boots if record else [])
+        if baseline and finalists and objective.slos and baseline.config.key() in result.dropped:
+            out, baseline = f"vLLM's defaults are out: {result.dropped[baseline.config.key()]}", None
+            self._progress.note(f"{out}. The finalists race each other.")
+            result = finals.run(None, finalists, noise, self._boots())
         ending = self._closer(finals, baseline, noise).close(result, baseline, finalists)
         boot_s = _boot_seconds(self._session.store.run(self._plan.study), ending.race.winner)
-        searched = base.outcome if base else None
-        found = recommend(self._plan, ending, baseline, searched, boot_s)
+        searched = of_aspect(base, aspect).outcome if base and not out else None
+        missed = nearest_miss(self._plan, self._searcher.history())
+        found = recommend(self._plan, ending, baseline, searched, boot_s, out=out, missed=missed, aspect=aspect)
         return with_quality(found, self._plan, ending, baseline, self._quality, self._searcher.history())
 
     def _exportable(self, entrants: list[Entrant]) -> list[Entrant]:
@@ -236,19 +253,23 @@ class Tuner:
         failed = [o.suggestion.target for o in self._searcher.history() if o.outcome.status == "infeasible"]
         return [Entrant(i.name, i.config, 0, "incumbent") for i in self._plan.incumbents if i.config not in failed]
 
-    def _better_than(self, base: Observation | None) -> list[Observation]:
+    def _better_than(self, base: Observation | None, aspect: str) -> list[Observation]:
         """Finalists that could be better than the default, given what the search saw of both."""
-        found = self._searcher.finalists(finalists_for(self._budget, given(self._plan)))
-        if base is None or base.outcome.value is None:
+        objective = self._plan.objective
+        if aspect:
+            found = best_in(self._searcher.history(), aspect)
+        else:
+            found = self._searcher.finalists(finalists_for(self._budget, given(self._plan)), objective.pick_margin)
+        if base is None or out_of_the_race(base, objective, aspect):
             return found
-        reach = base.outcome.value - 2 * (base.outcome.value_se or 0.0)
-        return [o for o in found if (o.outcome.value or 0.0) + 2 * (o.outcome.value_se or 0.0) >= reach]
+        return within_reach(found, of_aspect(base, aspect), objective)
 
-    def _noise(self, record: RunRow | None) -> NoiseFloor:
+    def _noise(self, record: RunRow | None, aspect: str) -> NoiseFloor:
         """The noise floor from the baseline's repeated blocks."""
         boots = record.boots if record else []
-        blocks = [[p.value for p in b.points if p.value is not None] for b in boots if b.role == "baseline"]
-        return noise_floor([values for values in blocks if values])
+        blocks = [[stored_figure(p, aspect) for p in b.points] for b in boots if b.role == "baseline"]
+        known = [[value for value in block if value is not None] for block in blocks]
+        return noise_floor([values for values in known if values], self._plan.objective.noise)
 
     def _killed_before(self, suggestion: Suggestion) -> int:
         boots = self._record.boots if self._record else []
@@ -262,15 +283,20 @@ class Tuner:
         base = self._searcher.baseline()
         reference = base.outcome.value if base else None
         baseline = suggestion.origin == "baseline"
+        objective = self._plan.objective
+        ratio = outcome.value / reference if outcome.value and reference and not baseline else None
+        missed = outcome.value is not None and max(excesses(outcome, objective).values(), default=-1.0) > 0
         return TrialLine(
             label=suggestion.origin if suggestion.origin in GIVEN else f"trial {suggestion.trial}",
             config=self._name(suggestion),
-            status=outcome.status.replace("_", " "),
-            value=outcome.value,
-            unit=UNIT,
-            ratio=outcome.value / reference if outcome.value and reference and not baseline else None,
+            status="misses the SLO" if missed else outcome.status.replace("_", " "),
+            value=None if missed else outcome.value,
+            unit=objective.unit,
+            ratio=ratio,
+            better=ratio is not None and (ratio > 1) == (objective.direction == "maximize"),
             boot_s=boot_s,
             reason=outcome.reason,
+            limit=self._trials.limit,
         )
 
     def _name(self, suggestion: Suggestion) -> str:
@@ -296,7 +322,7 @@ def memory_gate(plan: Plan, stop: StopFlag) -> MemoryGate:
 def _searcher(
     plan: Plan, domain: Domain, guard: QualityGuard, feasible: Feasible, shape: ModelShape | None
 ) -> StudySearcher:
-    study = open_study(plan.study, plan.storage, "maximize")
+    study = open_study(plan.study, plan.storage, plan.objective.direction)
     return StudySearcher(
         study,
         domain,
@@ -304,14 +330,15 @@ def _searcher(
         seed=plan.settings.seed,
         seeds=first_configs(plan, domain),
         effective=plan.space.effective,
-        slo_names=guard.constraints,
+        slo_names=[*guard.constraints, *(str(slo) for slo in plan.objective.constraints)],
         feasible=guard.guarding(feasible),
     )
 
 
 def _sampler(plan: Plan, domain: Domain, shape: ModelShape | None) -> Sampler:
     physics = DevicePhysics(plan, shape)
-    return make_sampler(plan.settings.sampler, domain, "maximize", RooflinePrior(physics) if physics.known else None)
+    prior = plan.objective.prior(physics) if physics.known else None
+    return make_sampler(plan.settings.sampler, domain, plan.objective.direction, prior)
 
 
 def _points(record: RunRow | None) -> int:
@@ -324,11 +351,13 @@ def _boot_seconds(record: RunRow | None, key: str | None) -> float | None:
     return max(times, default=None)
 
 
-def _race_note(baseline: Entrant | None, finalists: list[Entrant]) -> str:
+def _race_note(baseline: Entrant | None, finalists: list[Entrant], out: str) -> str:
+    if not finalists and out:
+        return f"{out}. There is nothing to race."
     if not finalists:
         return "No configuration did better than the default: there is nothing to race."
     incumbents = [f.name for f in finalists if f.role == "incumbent"]
-    against = "vLLM's defaults" if baseline else "each other, for vLLM's defaults do not start here"
+    against = "vLLM's defaults" if baseline else f"each other ({out})"
     beside = f" and what runs in production ({', '.join(incumbents)})" if incumbents else ""
     ours = len(finalists) - len(incumbents)
     return f"Final race on fresh prompts and engines: {ours} finalists against {against}{beside}."

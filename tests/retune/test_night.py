@@ -49,7 +49,7 @@ class Machine:
             self.now_s += VISIT_S
             self.seen.append((plan, running.config, seed))
             value = truth[running.config] * math.exp(self.rng.normal(0, self.noise))
-            return SimpleNamespace(value=value, problem="")
+            return SimpleNamespace(value=value, problem="", missed="")
 
         judge = SimpleNamespace(success=lambda: None)
         return SimpleNamespace(engines=SimpleNamespace(boot=boot), trials=SimpleNamespace(point=point), judge=judge)

@@ -16,6 +16,8 @@ from autotune.report.progress import TrialLine
 from autotune.space.config import LaunchConfig
 from autotune.store.recommendation import Recommendation
 from autotune.store.store import Store
+from autotune.tuner.objective import Effort, Reading
+from autotune.tuner.points import Point
 from autotune.tuner.prepare import prepare
 from autotune.tuner.session import Session
 from autotune.tuner.settings import RunSettings
@@ -120,7 +122,7 @@ def install(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     from autotune.tuner import engines, soak, trials
 
     monkeypatch.setattr(engines, "boot", machine.boot)
-    monkeypatch.setattr(trials, "take_point", lambda engine, plan, **kw: take_point(machine, engine, **kw))
+    monkeypatch.setattr(trials, "take_point", lambda engine, plan, given, **kw: take_point(machine, engine, given))
     monkeypatch.setattr(soak, "measure", lambda *a, **kw: measure(machine))
     monkeypatch.setattr("autotune.tuner.tune.memory_gate", lambda plan, stop: FreeGate())
 
@@ -129,12 +131,10 @@ class FreeGate:
     baseline_bytes = 0
 
 
-def take_point(machine: Machine, engine: FakeEngine, *, race: bool, **_: Any) -> Any:
-    from autotune.tuner.points import Point
-
-    seconds = machine.race_point_s if race else machine.point_s
+def take_point(machine: Machine, engine: FakeEngine, given: Effort) -> Point:
+    seconds = machine.race_point_s if given.race else machine.point_s
     machine.pass_time(seconds)
-    return Point(machine.value(engine.spec.config), 1.0, EMPTY, seconds)
+    return Point(Reading(measurement=EMPTY, value=machine.value(engine.spec.config), value_se=1.0), seconds)
 
 
 def measure(machine: Machine) -> Measurement:

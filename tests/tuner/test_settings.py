@@ -26,6 +26,17 @@ def test_an_option_beats_the_file_and_the_file_beats_the_default(tmp_path: Path)
     assert (settings.workload, settings.budget_s, settings.gpu, settings.seed) == ("rag", 600, "1", 0)
 
 
+def test_objectives_are_read_from_the_file_too(tmp_path: Path) -> None:
+    file = tmp_path / "autotune.yaml"
+    file.write_text("objective: goodput\nslo: [ttft_p95=500ms, tpot_p95=50ms]\n")
+    assert [str(slo) for slo in resolve_settings({}, file).slos] == ["ttft_p95=500ms", "tpot_p95=50ms"]
+    file.write_text("objective: latency\nrate: 4\nslo: ttft_p95=1s\n")
+    asked = resolve_settings({}, file).asked
+    assert (asked.rate_per_s, [str(slo) for slo in asked.slos]) == (4.0, ["ttft_p95=1000ms"])
+    file.write_text("objective: cost\nprice-per-hour: 2.5\n")
+    assert resolve_settings({}, file).price_per_hour == 2.5
+
+
 def test_trials_alone_means_no_time_limit() -> None:
     settings = resolve_settings({"trials": 3}, Path("absent.yaml"))
     assert settings.budget_s is None and settings.trials == 3
@@ -41,7 +52,16 @@ def test_trials_alone_means_no_time_limit() -> None:
         ({"trials": 0}, "--trials 0"),
         ({"concurrency": -1}, "--concurrency -1"),
         ({"objective": "speed"}, "'speed' is unknown"),
-        ({"objective": "pareto"}, "does not work yet"),
+        ({"objective": "goodput"}, "--slo ttft_p95=500ms"),
+        ({"objective": "latency"}, "such as --rate 4"),
+        ({"objective": "cost"}, "such as --price-per-hour 2.50"),
+        ({"rate": 4.0}, "--rate 4 has no meaning with --objective throughput"),
+        ({"objective": "latency", "rate": 0.0}, "--rate 0 is no amount"),
+        ({"objective": "cost", "price_per_hour": float("nan")}, "--price-per-hour nan"),
+        ({"objective": "latency", "rate": 4.0, "concurrency": 8}, "--concurrency 8 has no meaning"),
+        ({"objective": "pareto", "concurrency": 3}, "--concurrency 3 leaves no three loads"),
+        ({"slo": ["fast"]}, "like ttft_p95=500ms"),
+        ({"slo": ["ttft_p95=1s", "ttft_p95=2s"]}, "ttft_p95=1000ms stands beside another"),
         ({"sampler": "magic"}, "'magic' is unknown"),
         ({"study": "a/b"}, "'a/b'"),
     ],
