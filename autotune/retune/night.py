@@ -16,8 +16,10 @@ from autotune.report.progress import RunProgress
 from autotune.retune.arms import Arm, Side, Visits
 from autotune.retune.compare import MIN_ROUNDS, Comparison
 from autotune.retune.deadline import Deadline
+from autotune.search.domain import Domain
 from autotune.search.noise import NoiseFloor
 from autotune.space.config import LaunchConfig
+from autotune.space.parameters import SearchSpace
 from autotune.store.store import Store
 from autotune.tuner.plan import Plan
 from autotune.tuner.session import Session
@@ -119,6 +121,8 @@ class Night:
             return True
         if OLD not in upgrade.arms:
             return upgrade.rounds >= MIN_ROUNDS
+        if self.best_so_far() == DEFAULT and upgrade.contrast(DEFAULT, OLD).answer in ("faster", "equal"):
+            return True
         return upgrade.contrast(NEW, OLD).answer != "undecided"
 
     def _look_for_more(self) -> None:
@@ -138,7 +142,7 @@ class Night:
     def _search(self, budget_s: float) -> LaunchConfig | None:
         """The most promising configuration that is not the incumbent itself, if there is one."""
         question, plan = self._question, self._question.new
-        seeds = (question.after, *question.seeds, *plan.space.seeds)
+        seeds = (*_expressible(plan.space, (question.after, *question.seeds)), *plan.space.seeds)
         settings = replace(plan.settings, budget_s=budget_s, trials=None)
         plan = replace(plan, study=search_study(plan), settings=settings, space=replace(plan.space, seeds=seeds))
         tuner = Tuner(plan, Session.open(plan, self._store), self._progress, self._stop)
@@ -159,6 +163,13 @@ class Night:
         against = names[-1] if names else FOUND
         self._progress.note(f"Found: {found}. It has to win on fresh prompts against {against}.")
         self._visits.play(arms, confirmed, lambda: _settled(confirmed, against))
+
+
+def _expressible(space: SearchSpace, configs: Sequence[LaunchConfig]) -> list[LaunchConfig]:
+    """Those that the space has words for; a search cannot start from others."""
+    domain = Domain(space, space.defaults, space.seeds)
+    whole = [(config, space.fixed.merged(config)) for config in configs]
+    return [config for config, full in whole if domain.config(domain.assignment(full)) == full]
 
 
 def old_study(new: Plan) -> str:

@@ -67,7 +67,11 @@ def published(version: str) -> FlagTable:
 def new_plan(
     incumbent: Incumbent, settings: RetuneSettings, new: VllmInstall, fixed: LaunchConfig, night: StudyFolder
 ) -> Plan:
-    """The new version's plan, with the incumbent's own fixed flags. Raises ``UsageError``."""
+    """The new version's plan. Raises ``UsageError``.
+
+    ``fixed``, the incumbent's own fixed flags, takes the place of what the space would fix today: both versions are to
+    be given the same.
+    """
     p = incumbent.recommendation.provenance
     asked = asked_before(p.objective)
     plan = prepare(
@@ -88,7 +92,6 @@ def new_plan(
             out=night.root,
         )
     )
-    fixed = plan.space.fixed.merged(fixed)
     free = tuple(p for p in plan.space.parameters if fixed.get(p.name) is None)
     return replace(
         plan,

@@ -93,6 +93,7 @@ class Tuner:
         self._seeds_used = _points(self._record)
         self.modes: dict[str, Recommendation] = {}
         """Recommendations by aspect, where the objective has several."""
+        self._races = True
 
     def run(self) -> Recommendation:
         """Search, race and recommend. Raises ``Interrupted`` and ``EnvironmentFault``."""
@@ -114,8 +115,9 @@ class Tuner:
     def explore(self, rival: LaunchConfig) -> LaunchConfig | None:
         """Search without a race: what promises most of all that did better than ``rival``, a whole launch config.
 
-        Raises ``Interrupted`` and ``EnvironmentFault``.
+        All of the budget is the search's. Raises ``Interrupted`` and ``EnvironmentFault``.
         """
+        self._races = False
         try:
             self._search()
         finally:
@@ -147,10 +149,11 @@ class Tuner:
         """Whether another trial and the race after it fit; says so where not even one does."""
         budget = self._budget
         racing = given(self._plan)
-        races = max(1, len(self._plan.objective.aspects))
+        races = max(1, len(self._plan.objective.aspects)) if self._races else 0
         budget.race_visits = races * race_visits(finalists_for(budget, racing), racing)
         room = budget.allows_trial()
-        if not room and budget.trials_done <= racing and budget.trials is None and budget.seconds is not None:
+        timed = self._races and budget.trials is None
+        if timed and budget.seconds is not None and not room and budget.trials_done <= racing:
             needed_s = budget.spent_s + budget.boot_s + budget.point_s + budget.reserve_s
             self._progress.note(
                 f"The budget leaves no room for a trial and its race: engines boot in {budget.boot_s:.0f} s here. "

@@ -127,3 +127,10 @@ def test_without_the_old_version_the_record_stands_for_it(monkeypatch: pytest.Mo
         night = play(Machine({}, same(speed)), monkeypatch)
         assert night.evidence.upgrade.arms == [NEW, DEFAULT] and night.evidence.upgrade.rounds == MIN_ROUNDS
         assert decide(night.evidence, record).verdict == verdict
+
+
+def test_a_default_that_beats_all_ends_the_first_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    speeds = {INCUMBENT: 100.0, LaunchConfig(): 130.0}
+    night = play(Machine(speeds, {**speeds, INCUMBENT: 98.0}), monkeypatch)
+    assert night.evidence.upgrade.rounds == MIN_ROUNDS
+    assert (decide(night.evidence, None).verdict, decide(night.evidence, None).winner) == ("adopt-new-config", DEFAULT)
