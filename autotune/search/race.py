@@ -123,6 +123,11 @@ class Race:
                 return None if self._decided(number) else Visit(waiting[0], number)
         return None
 
+    @property
+    def runners(self) -> int:
+        """Those still in the race."""
+        return len(self._alive())
+
     def left_in_round(self, number: int) -> int:
         """Visits that a round still needs."""
         return sum((key, number) not in self._logs for key in self._alive())

@@ -135,9 +135,10 @@ class Finals:
         self._told_of_strangers = True
 
     def _fits(self, race: Race, visit: Visit, rules: Rules) -> bool:
-        """Whether the rest of the round fits: only whole rounds count, and those after the second are a luxury."""
-        share = rules.overrun if visit.round < LEAST_ROUNDS else 1.0
-        return self._budget.allows_visits(race.left_in_round(visit.round), share)
+        """Whether the rest of the round fits: only whole rounds count, and to begin a third one is a luxury."""
+        left = race.left_in_round(visit.round)
+        needed = visit.round < LEAST_ROUNDS or left < race.runners
+        return self._budget.allows_visits(left, rules.overrun if needed else 1.0)
 
     def _visit(self, visit: Visit, entrant: Entrant, seed: int, rules: Rules) -> tuple[float | None, str, bool]:
         """One engine, one point: its value, else the reason, and whether that is the configuration's fault."""

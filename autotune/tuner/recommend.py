@@ -170,7 +170,10 @@ def _reasons(
     elif result.rounds == 0:
         reasons.append("The budget ended before the finalists were raced, so no gain is claimed.")
     else:
-        reasons.append(f"After {_rounds(result)} no finalist is proven better than the default.")
+        hidden = f"{100 * math.expm1(result.half_width):.1f} %"
+        reasons.append(
+            f"After {_rounds(result)} no finalist is proven better: the noise here hides gains under {hidden}."
+        )
     if baseline is None:
         reasons.append(f"{out or 'There is no default'}, so there is no gain over them to state.")
     names = {f.config.key(): f.name for f in finalists}

@@ -21,7 +21,6 @@ from typing import Any
 from scipy.stats import spearmanr
 
 from autotune.engine.boot import boot
-from autotune.engine.demo_model import default_demo_folder, write_demo_model
 from autotune.engine.engine import Engine
 from autotune.engine.install import resolve_install
 from autotune.engine.live import LiveLimits, set_limits, with_live_limits
@@ -30,6 +29,7 @@ from autotune.engine.warm import WarmServer
 from autotune.load.measure import measure
 from autotune.load.types import LoadSpec, Target
 from autotune.space.config import LaunchConfig
+from autotune.tuner.models import choose_model
 from autotune.workload.load import load_workload
 
 SETTINGS = [(1, 2048), (2, 2048), (4, 2048), (8, 2048), (16, 2048), (64, 2048), (64, 64)]
@@ -42,7 +42,7 @@ CPU_FLAGS = {
 CPU_ENV = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
-def load(engine: Engine, seed: int, window_s: float) -> dict[str, Any]:
+def load(engine: Engine, seed: int, window_s: float, vocab_size: int | None) -> dict[str, Any]:
     """One load: tokens per second, and what became of its requests."""
     before = engine.metrics()
     found = measure(
@@ -51,7 +51,7 @@ def load(engine: Engine, seed: int, window_s: float) -> dict[str, Any]:
         LoadSpec.closed(64, min_s=window_s, max_s=2 * window_s, precision=0.03),
         seed=seed,
         point_id=f"live-{seed}",
-        vocab_size=None,
+        vocab_size=vocab_size,
     )
     counts = found.counts
     lost = counts.sent - counts.completed - counts.cut
@@ -72,7 +72,9 @@ def limited(spec: EngineSpec, seqs: int, tokens: int, folder: Path) -> EngineSpe
     return replace(spec, config=config, log_path=folder / f"{seqs}-{tokens}.log")
 
 
-def rows(spec: EngineSpec, folder: Path, loads: int, window_s: float) -> Iterator[dict[str, Any]]:
+def rows(
+    spec: EngineSpec, folder: Path, loads: int, window_s: float, vocab_size: int | None
+) -> Iterator[dict[str, Any]]:
     """All loads, live and in own boots, setting by setting so that drift hits both alike."""
     top = max(SETTINGS, key=sum)
     live_spec = with_live_limits(replace(limited(spec, *top, folder), log_path=folder / "live.log"))
@@ -83,10 +85,15 @@ def rows(spec: EngineSpec, folder: Path, loads: int, window_s: float) -> Iterato
             seeds = [1000 + 10 * number + i for i in range(2 * loads)]
             applied = set_limits(live, LiveLimits(seqs, tokens), wait_s=30)
             for seed in seeds[:loads]:
-                yield {"how": "live", "seqs": applied.seqs, "tokens": applied.tokens, **load(live, seed, window_s)}
+                yield {
+                    "how": "live",
+                    "seqs": applied.seqs,
+                    "tokens": applied.tokens,
+                    **load(live, seed, window_s, vocab_size),
+                }
             with boot(with_live_limits(limited(spec, seqs, tokens, folder)), warm=warm) as own:
                 for seed in seeds[loads:]:
-                    yield {"how": "own", "seqs": seqs, "tokens": tokens, **load(own, seed, window_s)}
+                    yield {"how": "own", "seqs": seqs, "tokens": tokens, **load(own, seed, window_s, vocab_size)}
 
 
 def summary(found: list[dict[str, Any]]) -> str:
@@ -101,7 +108,7 @@ def summary(found: list[dict[str, Any]]) -> str:
             cells.append(", ".join(f"{value:,.0f}" for value in values))
         lines.append(f"| {seqs}, {tokens} | {cells[0]} | {cells[1]} |")
     rank = float(spearmanr(means["live"], means["own"]).statistic)
-    lost = sum(r["lost"] + r["failed"] + r["short"] for r in found)
+    lost = sum(r["lost"] + r["short"] for r in found)
     sent = sum(r["sent"] for r in found)
     return "\n".join([*lines, "", f"Spearman {rank:.3f}; {lost} of {sent} requests lost, failed or short."])
 
@@ -113,18 +120,19 @@ def main() -> None:
     parser.add_argument("--window", type=float, default=3.0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    model = choose_model(None)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         spec = EngineSpec(
             install=resolve_install(options.vllm_python),
-            model=str(write_demo_model(default_demo_folder())),
+            model=model.serve,
             config=LaunchConfig.of(CPU_FLAGS, CPU_ENV),
             run_id="live-limits-benchmark",
             log_path=folder / "engine.log",
             cache_root=folder / "cache",
         )
         found = []
-        for row in rows(spec, folder, options.loads, options.window):
+        for row in rows(spec, folder, options.loads, options.window, model.vocab_size):
             found.append(row)
             print(json.dumps(row), file=sys.stderr, flush=True)
     if options.out:

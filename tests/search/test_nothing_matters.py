@@ -13,7 +13,7 @@ from autotune.search.surrogate import SurrogateSampler
 from autotune.search.types import Outcome
 from autotune.space.parameters import Parameter, SearchSpace
 
-STUDIES, TRIALS, FINALISTS = 20, 8, 2
+STUDIES, TRIALS, FINALISTS = 20, 6, 2
 # Between boots of one configuration, between loads of one boot (measured on vLLM).
 BETWEEN, WITHIN = 0.018, 0.01
 SPACE = SearchSpace(

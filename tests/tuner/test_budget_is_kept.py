@@ -31,7 +31,7 @@ def speed(config: LaunchConfig) -> float:
     return 1000.0 * (1.3 if config.get("block-size") == 64 else 1.0)
 
 
-@pytest.mark.parametrize("budget_s", [400, 900, 2400])
+@pytest.mark.parametrize("budget_s", [400, 1500])
 def test_the_budget_is_kept_with_the_race_in_it(
     settings: RunSettings, monkeypatch: pytest.MonkeyPatch, budget_s: int
 ) -> None:
@@ -41,7 +41,7 @@ def test_the_budget_is_kept_with_the_race_in_it(
     assert 0.6 * budget_s <= machine.at <= 1.1 * budget_s
     assert spent_s == pytest.approx(machine.at, abs=3)
     assert machine.roles().count("final") >= 4
-    assert found.verdict == "adopt" if budget_s == 2400 else found.verdict in ("adopt", "keep-default")
+    assert found.verdict == "adopt" if budget_s == 1500 else found.verdict in ("adopt", "keep-default")
 
 
 def test_two_incumbents_a_few_trials_and_two_rounds_of_four_fit_into_22_minutes(
