@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from statistics import fmean, stdev
 from types import MappingProxyType
 from typing import Any
@@ -100,10 +101,13 @@ class TrialRunner:
             self._seat.leave()
             return Outcome("not_measured", cost_s=self._clock() - started, reason=str(error)), None
         self.limit = (points[-1].reading.details.get("limit") or {}).get("limit", "")
+        boot_s = None if suggestion.live else running.boot_s
         outcome = _outcome(points, self._clock() - started, suggestion.fidelity)
+        # The sampler weighs a boot against a point in a running engine by what each took.
+        outcome = replace(outcome, boot_s=boot_s or 0.0)
         if self._quality is not None:
             outcome = self._quality.judged(outcome, running)
-        return outcome, None if suggestion.live else running.boot_s
+        return outcome, boot_s
 
     def _trial_point(self, running: Running, live: Mapping[str, int], baseline: bool) -> Point:
         seed = self._seeds()

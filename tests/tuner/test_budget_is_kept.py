@@ -8,6 +8,7 @@ from fake_vllm import make_fake_python
 from replayed_machine import Machine, install, settings_for, tune
 
 from autotune.errors import Interrupted
+from autotune.search.study import open_study
 from autotune.space.config import LaunchConfig
 from autotune.tuner.settings import RunSettings
 
@@ -127,3 +128,12 @@ def test_it_stops_early_where_nothing_promising_is_left(settings: RunSettings, m
     found, _ = tune(machine, replace(settings, budget_s=36_000, sampler="auto"))
     assert "Nothing promising is left to try." in machine.notes
     assert machine.at < 3600 and found.verdict == "keep-default"
+
+
+def test_the_sampler_is_told_what_boots_and_points_took(settings: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(value=speed, boot_s=lambda config: 33.0)
+    install(machine, monkeypatch)
+    tune(machine, replace(settings, trials=2))
+    study = open_study("s", f"sqlite:///{settings.out}/study.db", "maximize")
+    told = [trial.user_attrs["outcome"] for trial in study.get_trials()]
+    assert [(o["boot_s"], o["cost_s"]) for o in told] == [(33.0, 33.0 + 30), (33.0, 33.0 + 2 + 10)]
