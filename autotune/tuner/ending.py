@@ -36,8 +36,16 @@ class Ending:
 Ablate = Callable[[Entrant, Sequence[Entrant]], Ablation]
 
 
+def nobody_refuses(config: LaunchConfig) -> str | None:
+    """Everything that raced may be exported."""
+
+
 class Closer:
-    """Brings a race to its end. ``ablate`` gets the winner and the incumbents, ``record`` gives the boots so far."""
+    """Brings a race to its end.
+
+    ``ablate`` gets the winner and the incumbents, ``record`` gives the boots so far. ``refuses`` says why a
+    configuration must not be exported: what runs in production races whatever its quality.
+    """
 
     def __init__(
         self,
@@ -46,12 +54,14 @@ class Closer:
         ablate: Ablate,
         record: Callable[[], list[BootRow]],
         say: Callable[[str], None],
+        refuses: Callable[[LaunchConfig], str | None] = nobody_refuses,
     ) -> None:
         self._budget = budget
         self._soaker = soaker
         self._ablate = ablate
         self._record = record
         self._say = say
+        self._refuses = refuses
 
     def close(self, race: RaceResult, baseline: Entrant | None, finalists: Sequence[Entrant]) -> Ending:
         """What is exported in the end. Raises ``Interrupted``."""
@@ -75,6 +85,10 @@ class Closer:
         for key in _proven(ending.race, baseline):
             entrant = _entrant(ending.finalists, key)
             if entrant is None:
+                continue
+            if (why := self._refuses(entrant.config)) is not None:
+                note = f"{entrant.name} raced for comparison and is not recommended: {why}"
+                ending = replace(ending, notes=(*ending.notes, note))
                 continue
             ending = replace(ending, race=replace(ending.race, winner=key))
             if not self._room():

@@ -185,7 +185,7 @@ class Tuner:
         out = out_of_the_race(base, objective, aspect)
         baseline = None if out else entrant(self._plan, self._plan.space.fixed)
         finalists = [entrant(self._plan, o.suggestion.target) for o in self._better_than(base, aspect)]
-        finalists = self._exportable([*self._incumbents(), *finalists])
+        finalists = [*self._incumbents(), *self._exportable(finalists)]
         self._progress.note(f"{aspect.capitalize()}: " * bool(aspect) + _race_note(baseline, finalists, out))
         record = self._session.store.run(self._plan.study)
         finals = Finals(
@@ -245,6 +245,7 @@ class Tuner:
             ),
             self._boots,
             self._progress.note,
+            self._quality.refuses,
         )
 
     def _boots(self) -> list[BootRow]:

@@ -32,7 +32,7 @@ from autotune.space.config import LaunchConfig
 from autotune.tuner.models import choose_model
 from autotune.workload.load import load_workload
 
-SETTINGS = [(1, 2048), (2, 2048), (4, 2048), (8, 2048), (16, 2048), (64, 2048), (64, 64)]
+SETTINGS = [(1, 2048), (2, 2048), (4, 2048), (8, 2048), (32, 2048), (32, 32)]
 CPU_FLAGS = {
     "enforce-eager": True,
     "distributed-executor-backend": "uni",

@@ -1,7 +1,7 @@
 """The end of a study: flags that carry nothing go, what does not hold at full load goes, and it is all said."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -10,7 +10,7 @@ from autotune.search.noise import PRIOR
 from autotune.search.race import Race, RaceResult, Runner
 from autotune.space.config import LaunchConfig
 from autotune.tuner.ablate import NO_ROOM, Ablator
-from autotune.tuner.ending import Closer, Ending
+from autotune.tuner.ending import Closer, Ending, nobody_refuses
 from autotune.tuner.finals import FINAL_RACE, Entrant, Rules
 from autotune.tuner.proof import parts, parts_text, soak_text
 from autotune.tuner.soak import Soaked, worst_case
@@ -78,13 +78,17 @@ class FakeSoaker:
 
 
 def finish(
-    finals: FakeFinals, soaker: FakeSoaker, *finalists: LaunchConfig, budget: Budget | None = None
+    finals: FakeFinals,
+    soaker: FakeSoaker,
+    *finalists: LaunchConfig,
+    budget: Budget | None = None,
+    refuses: Callable[[LaunchConfig], str | None] = nobody_refuses,
 ) -> tuple[Ending, Entrant | None]:
     budget = budget or Budget(trials=5)
     raced = [PROD, *(named(c) for c in finalists)]
     ablator = Ablator(finals, budget, FIXED, ["quantization", "block-size"], PRIOR, list, named)
     race = finals.run(DEFAULT, raced, PRIOR, [])
-    closer = Closer(budget, soaker, lambda w, i: ablator.run(w, DEFAULT, i), list, lambda _text: None)
+    closer = Closer(budget, soaker, lambda w, i: ablator.run(w, DEFAULT, i), list, lambda _text: None, refuses)
     ending = closer.close(race, DEFAULT, raced)
     return ending, next((e for e in ending.finalists if e.config.key() == ending.race.winner), None)
 
@@ -148,6 +152,17 @@ def test_what_does_not_hold_at_full_load_steps_down_to_the_next_best_that_raced(
     assert soaker.soaked == [first, second]
     assert winner is not None and winner.config == second
     assert "did not hold at full load" in ending.notes[0] and "oom_runtime" in ending.notes[0]
+
+
+def test_what_must_not_be_exported_is_passed_over_though_it_raced() -> None:
+    first = FIXED.merged(LaunchConfig.of({"quantization": "fp8"}))
+    second = FIXED.merged(LaunchConfig.of({"kv-cache-dtype": "fp8"}))
+    soaker = FakeSoaker()
+    refuses = {first: "its answers differ too much"}.get
+    ending, winner = finish(FakeFinals(), soaker, first, second, refuses=refuses)
+    assert winner is not None and winner.config == second and soaker.soaked == [second]
+    assert "raced for comparison and is not recommended: its answers differ" in ending.notes[0]
+    assert first.key() in ending.race.values
 
 
 def test_where_nothing_holds_the_default_stays() -> None:
