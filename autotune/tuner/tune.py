@@ -205,7 +205,7 @@ class Tuner:
             out, baseline = f"vLLM's defaults are out: {result.dropped[baseline.config.key()]}", None
             self._progress.note(f"{out}. The finalists race each other.")
             result = finals.run(None, finalists, noise, self._boots())
-        ending = self._closer(finals, baseline, noise).close(result, baseline, finalists)
+        ending = self._closer(finals, baseline, noise, ablate=not aspect).close(result, baseline, finalists)
         boot_s = _boot_seconds(self._session.store.run(self._plan.study), ending.race.winner)
         searched = of_aspect(base, aspect).outcome if base and not out else None
         missed = nearest_miss(self._plan, self._searcher.history())
@@ -224,7 +224,8 @@ class Tuner:
         refused = ablation.slimmer is not None and self._quality.refuses(ablation.slimmer.config) is not None
         return replace(ablation, slimmer=None, race=None) if refused else ablation
 
-    def _closer(self, finals: Finals, baseline: Entrant | None, noise: NoiseFloor) -> Closer:
+    def _closer(self, finals: Finals, baseline: Entrant | None, noise: NoiseFloor, *, ablate: bool) -> Closer:
+        """``ablate`` is not for one of several aspects: the races of the others need that time."""
         plan, store = self._plan, self._session.store
         soaker = Soaker(plan, store, self._engines, self._stop)
         ablator = Ablator(
@@ -241,7 +242,9 @@ class Tuner:
             self._budget,
             soaker,
             lambda winner, others: (
-                self._ablated(ablator.run(winner, baseline, others)) if plan.settings.ablation else NOTHING_ABLATED
+                self._ablated(ablator.run(winner, baseline, others))
+                if ablate and plan.settings.ablation
+                else NOTHING_ABLATED
             ),
             self._boots,
             self._progress.note,
