@@ -155,9 +155,10 @@ class Tuner:
         timed = self._races and budget.trials is None
         if timed and budget.seconds is not None and not room and budget.trials_done <= racing:
             needed_s = budget.spent_s + budget.boot_s + budget.point_s + budget.reserve_s
+            race = f"each of {budget.race_visits} visits of the race takes about {budget.visit_s:.0f} s"
             self._progress.note(
-                f"The budget leaves no room for a trial and its race: engines boot in {budget.boot_s:.0f} s here. "
-                f"Give --budget {math.ceil(needed_s / 60)}m or more; what was measured counts."
+                f"The budget leaves no room for a trial and its race: engines boot in {budget.boot_s:.0f} s here, and "
+                f"{race}. Give --budget {math.ceil(needed_s / 60)}m or more; what was measured counts."
             )
         return room
 
@@ -367,4 +368,5 @@ def _race_note(baseline: Entrant | None, finalists: list[Entrant], out: str) -> 
     against = "vLLM's defaults" if baseline else f"each other ({out})"
     beside = f" and what runs in production ({', '.join(incumbents)})" if incumbents else ""
     ours = len(finalists) - len(incumbents)
-    return f"Final race on fresh prompts and engines: {ours} finalists against {against}{beside}."
+    finals = "1 finalist" if ours == 1 else f"{ours or 'no'} finalists"
+    return f"Final race on fresh prompts and engines: {finals} against {against}{beside}."

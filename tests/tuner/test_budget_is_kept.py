@@ -137,3 +137,12 @@ def test_the_sampler_is_told_what_boots_and_points_took(settings: RunSettings, m
     study = open_study("s", f"sqlite:///{settings.out}/study.db", "maximize")
     told = [trial.user_attrs["outcome"] for trial in study.get_trials()]
     assert [(o["boot_s"], o["cost_s"]) for o in told] == [(33.0, 33.0 + 30), (33.0, 33.0 + 2 + 10)]
+
+
+def test_a_budget_without_room_for_a_trial_says_so(settings: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(value=speed, boot_s=lambda config: 57.0, compile_s=45, race_point_s=90)
+    install(machine, monkeypatch)
+    asked = replace(settings, budget_s=900, race_window_s=40, from_command=("p=vllm serve m --max-num-seqs 5",))
+    tune(machine, asked)
+    assert machine.roles().count("trial") == 0 and machine.at <= 990
+    assert any("The budget leaves no room for a trial and its race" in note for note in machine.notes)
