@@ -14,6 +14,8 @@ from autotune.workload.arrivals import Poisson
 from autotune.workload.types import Workload
 
 CEILING_CONCURRENCY = 64
+# Chance arrivals keep the token rate moving, so that a warm-up rarely ends by itself.
+SHORTEST_WARMUP_S = 4.0
 
 
 class Take(Protocol):
@@ -70,6 +72,7 @@ def measure_capacity(
             arrival.at_rate(rate_per_s),
             min_s=min(probe_s[0], longest_s),
             max_s=longest_s,
+            warmup_max_s=max(SHORTEST_WARMUP_S, 2 * probe_s[0]),
             precision=0.0,
             processes=processes,
             lag_limit_ms=lag_limit_ms,

@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 
 from autotune.errors import UsageError
 from autotune.load.capacity import Capacity, Probe
+from autotune.load.capacity_run import SHORTEST_WARMUP_S
 from autotune.load.checks import SATURATED
 from autotune.load.slo import Slo
 from autotune.load.stopping import diverging, mean_known
@@ -124,6 +125,7 @@ class Latency(Objective):
             self.arrival,
             min_s=effort.shortest_s,
             max_s=2 * effort.longest_s,
+            warmup_max_s=max(SHORTEST_WARMUP_S, 2 * effort.shortest_s),
             precision=0.0,
             processes=self.processes,
             lag_limit_ms=effort.lag_limit_ms,
