@@ -173,9 +173,10 @@ class QualityGuard:
 
     def judged(self, outcome: Outcome, running: Running) -> Outcome:
         """The outcome with the quality of its engine as a constraint; measures the class if it is new."""
+        if self._always or (self.active and outcome.status == "measured"):
+            self._examine(running)
         if not self.active or outcome.status != "measured":
             return outcome
-        self._examine(running)
         reason = self.refuses(running.config)
         excess = MET if reason is None else self._excess(running.config)
         return replace(
