@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
+from time import monotonic
 from typing import TextIO
 
 from autotune.engine.gates import find_tenants
@@ -96,7 +97,7 @@ def nightly(settings: RetuneSettings, window: Window, notify: str | None = None,
 
 def _within(settings: RetuneSettings, window: Window, now: datetime) -> Report:
     print(f"--- {now:%Y-%m-%d %H:%M:%S} window {window}", file=sys.stderr)
-    left_s = window.left_s(now)
+    left_s, looked = window.left_s(now), monotonic()
     if left_s < LEAST_S:
         return _skipped(settings, f"it is {now:%H:%M}, and the window is {window}")
     with _alone() as alone:
@@ -104,6 +105,7 @@ def _within(settings: RetuneSettings, window: Window, now: datetime) -> Report:
             return _skipped(settings, "another nightly run works on this machine")
         if busy := _busy(settings.gpu):
             return _skipped(settings, busy)
+        left_s -= monotonic() - looked
         return retune(replace(settings, budget_s=min(settings.budget_s, left_s)))
 
 

@@ -48,11 +48,12 @@ def retune(settings: RetuneSettings, started: datetime | None = None) -> Report:
     the question open: the verdict is ``undecided`` then.
     """
     started = started or datetime.now(UTC)
+    stop = StopFlag()
+    # Reading flags, files and the machine takes time as well.
+    deadline = Deadline(settings.budget_s, stop)
     incumbent = find_incumbent(settings.study, settings.storage, settings.out)
     case = Case.look(incumbent, settings, started)
     case.folder.root.mkdir(parents=True, exist_ok=True)
-    stop = StopFlag()
-    deadline = Deadline(settings.budget_s, stop)
     locked = StudyFolder(incumbent.folder).locked()
     with named_faults(), locked, stop.on_signals(), deadline.enforced(), run_progress() as progress:
         report = case.run(progress, stop, deadline)

@@ -175,7 +175,7 @@ def test_the_time_is_never_more_than_the_window_has_left(study: Path, monkeypatc
     command = f'echo "$AUTOTUNE_VERDICT $AUTOTUNE_REPORT" > {shlex.quote(str(told))}'
     now = datetime(2026, 1, 2, 4, 30)
     nightly(RetuneSettings(study=str(study), gpu="cpu", budget_s=7200), Window.parse("02:00-05:00"), command, now)
-    assert given == [1800.0]
+    assert len(given) == 1 and 1780 < given[0] <= 1800
     assert told.read_text() == f"hold {study}/retune/last.json\n"
 
 
