@@ -12,10 +12,8 @@ import pytest
 from autotune.engine import probe, procfs
 from autotune.engine.boot import BootHooks, boot
 from autotune.engine.deadlines import Deadlines
-from autotune.engine.demo_model import default_demo_folder, write_demo_model
 from autotune.engine.engine import Engine
 from autotune.engine.environment import engine_command, engine_environment
-from autotune.engine.install import VllmInstall
 from autotune.engine.process import Family, find_marked, start
 from autotune.engine.types import BootFailed, EngineSpec
 from autotune.engine.warm import WarmServer
@@ -24,66 +22,16 @@ from autotune.space.config import LaunchConfig
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-RUN = f"e2e-boots-{os.getpid()}"
-CPU = LaunchConfig.of(
-    {
-        "enforce-eager": True,
-        "distributed-executor-backend": "uni",
-        "kv-cache-memory-bytes": "64M",
-        "max-model-len": 512,
-        "max-num-seqs": 16,
-    },
-    {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
-)
-
-
-@pytest.fixture(scope="module")
-def environ() -> dict[str, str]:
-    """One environment for all boots; pytest changes a variable of its own with every test."""
-    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
 
 @pytest.fixture
-def spec(vllm: VllmInstall, environ: dict[str, str], cache: Path, tmp_path: Path) -> Iterator[EngineSpec]:
+def spec(spec_of: Callable[[Path], EngineSpec], tmp_path: Path) -> Iterator[EngineSpec]:
     """An engine that may be booted; what a test leaves of it is an error."""
-    yield EngineSpec(
-        install=vllm,
-        model=str(write_demo_model(default_demo_folder())),
-        config=CPU,
-        run_id=RUN,
-        log_path=tmp_path / "engine.log",
-        cache_root=cache,
-        environ=environ,
-    )
-    left = [stat for stat in find_marked(RUN) if "runpy" not in procfs.command_line(stat.pid)]
+    spec = spec_of(tmp_path / "engine.log")
+    yield spec
+    left = [stat for stat in find_marked(spec.run_id) if "runpy" not in procfs.command_line(stat.pid)]
     for stat in left:
         os.kill(stat.pid, signal.SIGKILL)
     assert left == []
-
-
-@pytest.fixture(scope="module")
-def warm(
-    vllm: VllmInstall, environ: dict[str, str], cache: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[WarmServer]:
-    folder = tmp_path_factory.mktemp("warm")
-    model = str(write_demo_model(default_demo_folder()))
-    spec = EngineSpec(
-        install=vllm,
-        model=model,
-        config=CPU,
-        run_id=RUN,
-        log_path=folder / "unused.log",
-        cache_root=cache,
-        environ=environ,
-    )
-    with WarmServer(spec, folder / "warm.log") as server:
-        server.wait_ready()
-        yield server
 
 
 def until(condition: Callable[[], object], limit_s: float) -> float:
@@ -115,10 +63,26 @@ def answers(engine: Engine) -> str:
     return text
 
 
+def assert_an_orphan_is_ended(engine: Engine) -> None:
+    """Kill the API server: vLLM leaves its engine process behind, and ``stop`` ends it."""
+    os.kill(engine.pid, signal.SIGKILL)
+    until(lambda: not engine.alive(), 10)
+    until(lambda: process_tree(engine) == ["EngineCore"], 5)
+    time.sleep(0.5)
+    assert process_tree(engine) == ["EngineCore"], "vLLM leaves its engine process behind"
+    assert probe.listener(engine.port, engine.pids) == "nobody"
+    failure = engine.failure()
+    assert failure is not None and failure.cls.name == "killed"
+    report = engine.stop()
+    assert (report.exit_code, report.survivors, engine.pids()) == (-signal.SIGKILL, (), ())
+
+
 def test_a_warm_boot_is_the_same_engine_as_a_plain_one_and_far_quicker(spec: EngineSpec, warm: WarmServer) -> None:
+    """The plain engine, whose boot is dear, then loses its API server."""
     with boot(spec) as plain:
         assert plain.report.kind == "plain"
         plain_text, plain_tree, plain_config = answers(plain), process_tree(plain), plain.resolved_config()
+        assert_an_orphan_is_ended(plain)
     with boot(spec, warm=warm) as forked:
         assert forked.report.kind == "warm", forked.report.notes
         assert answers(forked) == plain_text
@@ -127,6 +91,12 @@ def test_a_warm_boot_is_the_same_engine_as_a_plain_one_and_far_quicker(spec: Eng
         assert forked.report.kv_tokens == plain.report.kv_tokens == 65536
         assert set(forked.report.phases_s) >= {"config", "weights", "profile", "server"}
     assert forked.report.boot_s < plain.report.boot_s / 2
+
+
+def test_a_compiled_engine_says_how_long_it_compiled(spec: EngineSpec, warm: WarmServer) -> None:
+    with boot(replace(spec, config=spec.config.without("enforce-eager")), warm=warm) as engine:
+        assert engine.report.phases_s["compile"] > 0.5
+        assert answers(engine)
 
 
 def test_counters_follow_requests_and_the_prefix_cache_can_be_emptied(spec: EngineSpec, warm: WarmServer) -> None:
@@ -140,18 +110,8 @@ def test_counters_follow_requests_and_the_prefix_cache_can_be_emptied(spec: Engi
         assert engine.reset_prefix_cache() and engine.watchdog() is None
 
 
-@pytest.mark.parametrize("kind", ["plain", "warm"])
-def test_a_killed_api_server_leaves_an_orphan_that_stop_ends(spec: EngineSpec, warm: WarmServer, kind: str) -> None:
-    engine = boot(spec, warm=warm if kind == "warm" else None)
-    os.kill(engine.pid, signal.SIGKILL)
-    until(lambda: not engine.alive(), 10)
-    time.sleep(1.0)
-    assert process_tree(engine) == ["EngineCore"], "vLLM leaves its engine process behind"
-    assert probe.listener(engine.port, engine.pids) == "nobody"
-    failure = engine.failure()
-    assert failure is not None and failure.cls.name == "killed"
-    report = engine.stop()
-    assert (report.exit_code, report.survivors, engine.pids()) == (-signal.SIGKILL, (), ())
+def test_a_killed_api_server_leaves_an_orphan_that_stop_ends(spec: EngineSpec, warm: WarmServer) -> None:
+    assert_an_orphan_is_ended(boot(spec, warm=warm))
 
 
 def test_a_killed_engine_process_is_a_failure_although_vllm_exits_with_zero(spec: EngineSpec, warm: WarmServer) -> None:
@@ -169,7 +129,7 @@ def test_sigterm_in_the_start_does_not_keep_us(spec: EngineSpec) -> None:
     engine_id = "0123456789abcdef"
     argv = engine_command(spec, engine_id, probe.free_port())
     leader = start(argv, env=engine_environment(spec, engine_id), log_path=spec.log_path)
-    family = Family(leader, RUN, engine_id)
+    family = Family(leader, spec.run_id, engine_id)
     try:
         until(lambda: b"Initializing a V1 LLM engine" in spec.log_path.read_bytes() or len(family.members()) > 2, 120)
         os.killpg(leader.id.pid, signal.SIGTERM)
@@ -200,7 +160,7 @@ def test_a_stop_request_in_the_start_ends_everything_at_once(spec: EngineSpec, w
 def test_a_stopped_engine_process_is_a_hang_that_ends_in_bounded_time(spec: EngineSpec, warm: WarmServer) -> None:
     def freeze(name: str, _: float) -> None:
         if name == "weights":
-            for stat in find_marked(RUN):
+            for stat in find_marked(spec.run_id):
                 if stat.name.startswith("VLLM::EngineCor"):
                     os.kill(stat.pid, signal.SIGSTOP)
 
@@ -212,7 +172,7 @@ def test_a_stopped_engine_process_is_a_hang_that_ends_in_bounded_time(spec: Engi
 
 
 def test_impossible_flags_fail_alike_in_both_kinds(spec: EngineSpec, warm: WarmServer) -> None:
-    impossible = replace(spec, config=CPU.merged(LaunchConfig.of({"max-num-batched-tokens": 8})))
+    impossible = replace(spec, config=spec.config.merged(LaunchConfig.of({"max-num-batched-tokens": 8})))
     with pytest.raises(BootFailed) as caught:
         boot(impossible, warm=warm)
     assert caught.value.failure.cls.name == "invalid_combination"

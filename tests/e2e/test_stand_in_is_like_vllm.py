@@ -1,7 +1,8 @@
 """The stand-in for vLLM beside the real one: whatever it says, the real one says too, under the same names."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,47 +11,29 @@ from fake_vllm import make_fake_python
 
 from autotune.engine import probe
 from autotune.engine.boot import boot
-from autotune.engine.demo_model import default_demo_folder, write_demo_model
 from autotune.engine.engine import Engine
-from autotune.engine.install import VllmInstall, resolve_install
+from autotune.engine.install import resolve_install
 from autotune.engine.types import EngineSpec
+from autotune.engine.warm import WarmServer
 from autotune.space.config import LaunchConfig
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-CONFIG = LaunchConfig.of(
-    {
-        "enforce-eager": True,
-        "distributed-executor-backend": "uni",
-        "kv-cache-memory-bytes": "64M",
-        "max-model-len": 512,
-        "max-num-seqs": 16,
-        "block-size": 32,
-    },
-    {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
-)
-
-
-def engine_of(install: VllmInstall, folder: Path) -> Engine:
-    return boot(
-        EngineSpec(
-            install=install,
-            model=str(write_demo_model(default_demo_folder())),
-            config=CONFIG,
-            run_id=f"like-{folder.name}",
-            log_path=folder / "engine.log",
-            cache_root=folder / "cache",
-        )
-    )
+BLOCKS = LaunchConfig.of({"block-size": 32})
 
 
 @pytest.fixture(scope="module")
-def both(vllm: VllmInstall, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Engine, Engine]]:
+def both(
+    spec_of: Callable[[Path], EngineSpec], warm: WarmServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Engine, Engine]]:
     """(stand-in, real one)."""
-    folder = tmp_path_factory.mktemp("stand-in")
+    folder = tmp_path_factory.mktemp("both")
+    spec = spec_of(folder / "real.log")
+    real = replace(spec, config=spec.config.merged(BLOCKS))
     stand_in = resolve_install(make_fake_python(folder / "venv", {"platform": "cpu"}))
-    with engine_of(stand_in, folder) as fake, engine_of(vllm, tmp_path_factory.mktemp("real")) as real:
-        yield fake, real
+    fake = replace(real, install=stand_in, log_path=folder / "fake.log", cache_root=folder / "cache")
+    with boot(fake) as fake_engine, boot(real, warm=warm) as real_engine:
+        yield fake_engine, real_engine
 
 
 def paths(value: Any, prefix: str = "") -> set[str]:
