@@ -55,7 +55,8 @@ def run(
         typer.Option(envvar="AUTOTUNE_BUDGET", help="Time for the whole run, such as 20m (default 30m)."),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(envvar="AUTOTUNE_TRIALS", help="Stop the search after this many trials.")
+        int | None,
+        typer.Option(envvar="AUTOTUNE_TRIALS", help="Stop the search after this many trials, incumbents not counted."),
     ] = None,
     window: Annotated[
         str | None,

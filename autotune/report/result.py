@@ -57,7 +57,8 @@ def _figures(recommendation: Recommendation) -> Table:
 
 def _race(racers: Sequence[Racer], unit: str) -> Table:
     """The final race: one row a racer, its gain over the default and over each incumbent."""
-    rivals = list(dict.fromkeys(name for racer in racers for name in racer.gain_over))
+    named = dict.fromkeys(name for racer in racers for name in racer.gain_over)
+    rivals = sorted(named, key=lambda name: name != "default")
     table = Table(box=None, pad_edge=False, title="final race", title_justify="left")
     for head in ("  racer", unit, *(f"over {name}" for name in rivals)):
         table.add_column(head, justify="left" if head == "  racer" else "right", overflow="fold")

@@ -22,7 +22,8 @@ def study_budget(
     race_window_s = plan.settings.race_window_s or window_s
     budget = Budget(
         seconds=plan.settings.budget_s,
-        trials=plan.settings.trials,
+        # What runs in production is not what a person wants to have searched.
+        trials=None if plan.settings.trials is None else plan.settings.trials + len(plan.incumbents),
         race_visits=race_visits(MOST_FINALISTS, given(plan)),
         least_trials=given(plan) + LEAST_TRIALS,
         race_extra_s=RACE_LONGEST * race_window_s - SEARCH_LONGEST * window_s,

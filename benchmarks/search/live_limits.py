@@ -48,7 +48,7 @@ def load(engine: Engine, seed: int, window_s: float, vocab_size: int | None) -> 
     found = measure(
         Target(engine.base_url, engine.model_name),
         load_workload("demo"),
-        LoadSpec.closed(64, min_s=window_s, max_s=2 * window_s, precision=0.03),
+        LoadSpec.closed(32, min_s=window_s, max_s=2 * window_s, precision=0.03),
         seed=seed,
         point_id=f"live-{seed}",
         vocab_size=vocab_size,
