@@ -28,6 +28,7 @@ from autotune.tuner.server_watch import ServerWatch
 from autotune.workload.types import Workload
 
 IDLE_S = 5.0
+QUIET_S = 0.3
 POLL_S = 0.05
 Stop = Callable[[], str | None]
 
@@ -154,9 +155,17 @@ class Loader:
             return None
 
     def _await_idle(self) -> None:
-        """Requests that the last load left behind end first; one that stays is the watchdog's business."""
-        deadline = time.monotonic() + IDLE_S
-        while self._engine.metrics().pending and time.monotonic() < deadline:
+        """Requests that the last load left behind end first; one that stays is the watchdog's business.
+
+        Gauges may stay where they were at the last step, so an engine that makes no tokens any more counts as idle.
+        """
+        deadline, made, quiet_from = time.monotonic() + IDLE_S, -1.0, 0.0
+        while (now := time.monotonic()) < deadline:
+            seen = self._engine.metrics()
+            if seen.generation_tokens != made:
+                made, quiet_from = seen.generation_tokens, now
+            if not seen.pending or now - quiet_from > QUIET_S:
+                return
             time.sleep(POLL_S)
 
 

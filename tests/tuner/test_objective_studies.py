@@ -53,24 +53,6 @@ def test_latency_at_a_rate_that_a_poor_configuration_cannot_keep(tmp_path: Path,
     assert poor.constraints["starts"] > 0 and poor.value == told_to_search.trials[0].value
 
 
-WORKLOAD = """
-shapes:
-  - name: short
-    input: {distribution: fixed, tokens: 32}
-    output: {distribution: fixed, tokens: 8}
-"""
-
-
-def test_goodput_is_a_rate_and_each_search_starts_at_the_last_bracket(tmp_path: Path, python: Path) -> None:
-    (tmp_path / "short.yaml").write_text(WORKLOAD)
-    words = ["--objective", "goodput", "--slo", "ttft_p80=1s", "--trials", "1", "--workload", "short.yaml"]
-    found, _ = study(tmp_path, python, *words, "--vllm-arg=--max-num-seqs=4")
-    best = found["recommendation"]
-    assert best["unit"] == "req/s" and best["best"]["value"] > 5
-    first, second = found["trials"][0]["points"]
-    assert first["value"] and second["capacity"]["probes"][0]["rate_per_s"] == pytest.approx(first["bracket"][0])
-
-
 def test_where_nothing_meets_the_slo_there_is_no_figure_and_no_export(tmp_path: Path, python: Path) -> None:
     words = ["--objective", "cost", "--price-per-hour", "3.6", "--slo", "ttft_p80=1ms", "--trials", "1"]
     found, told = study(tmp_path, python, *words)
