@@ -52,9 +52,11 @@ def main() -> None:
     parser.add_argument("--vllm-python", required=True, type=Path)
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--repeats", type=int, default=0)
+    parser.add_argument("--variant", nargs="*", default=[], help="other checkpoints of the model")
     parser.add_argument("--only", nargs="*", help="flag=value, instead of all")
     given = parser.parse_args()
     chosen = [{}, *(dict([word.split("=")]) for word in given.only)] if given.only else list(PRECISIONS)
+    chosen += [{"model": path} for path in given.variant]
     with tempfile.TemporaryDirectory() as folder:
         measure(given, chosen, Path(folder))
 
@@ -73,7 +75,9 @@ def measure(given: argparse.Namespace, chosen: list[dict[str, str]], folder: Pat
     with WarmServer(spec, folder / "warm.log") as warm:
         warm.wait_ready()
         for number, flags in enumerate(chosen):
-            one = replace(spec, config=FIXED.merged(LaunchConfig.of(flags)), log_path=folder / f"{number}.log")
+            config = FIXED.merged(LaunchConfig.of(flags)).without("model")
+            model = flags.get("model", given.model)
+            one = replace(spec, config=config, model=model, log_path=folder / f"{number}.log")
             started = time.monotonic()
             try:
                 with boot(one, warm=warm) as engine:
