@@ -4,8 +4,9 @@
        (An incumbent's bracket, where one is given, replaces this guess.)
     2. From the guess the rate moves by ``STEP`` until a rate that holds and one that does not are known.
     3. The bracket is halved (geometrically) until its ends are ``tolerance`` apart.
-    4. The highest rate that held is confirmed on fresh prompts over a longer window; where it fails there, the
-       next lower one (the bracket's ends less ``tolerance``) is tried.
+    4. The highest rate that held is confirmed on fresh prompts over a longer window. Where it fails there, lower
+       rates are confirmed in growing steps until one holds, and the gap that is left is halved: only a confirmed
+       rate is an answer.
 
 Every rate is a sequential test (``stopping``): it ends as soon as all SLOs are met, one is missed or the queue
 diverges beyond doubt; a test still open at its longest window is decided by the shares seen, and one that is
@@ -27,6 +28,8 @@ FIRST_SHARE = 0.6
 MOST_PROBES = 16
 FLOOR_SHARE = 0.02
 ATTEMPTS = 3
+MOST_CONFIRMATIONS = 8
+LARGEST_FALL = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +143,26 @@ class _Search:
         return probe
 
     def _confirm(self) -> Capacity:
-        rate = self._low
-        for _ in range(3):
-            if rate is None:
+        rate, confirmed, fall = self._low, None, 2 * self._tolerance
+        for _ in range(MOST_CONFIRMATIONS):
+            if rate is None or rate < FLOOR_SHARE * self._ceiling:
                 break
             probe = self._try(rate, confirming=True)
             if probe.holds is None:
                 return self._result(None, problem=probe.reason)
             if probe.holds:
-                return self._result(rate)
-            rate *= 1 - 2 * self._tolerance
-        return self._result(None)
+                confirmed = rate
+            if confirmed is None:
+                rate, fall = rate * (1 - fall), min(2 * fall, LARGEST_FALL)
+            else:
+                rate = self._between(confirmed)
+        return self._result(confirmed)
+
+    def _between(self, confirmed: float) -> float | None:
+        """The middle of the gap above a confirmed rate; None where it is small enough."""
+        if self._high is None or self._high <= confirmed * (1 + 4 * self._tolerance):
+            return None
+        return float((confirmed * self._high) ** 0.5)
 
     def _result(self, rate: float | None, problem: str = "") -> Capacity:
         missed = [probe for probe in self._probes if probe.holds is False]

@@ -16,6 +16,8 @@ from autotune.workload.types import Workload
 CEILING_CONCURRENCY = 64
 # Chance arrivals keep the token rate moving, so that a warm-up rarely ends by itself.
 SHORTEST_WARMUP_S = 4.0
+# A queue that grows shows in a latency only after about as long as that latency is.
+WINDOW_OF_LIMIT = 3.0
 
 
 class Take(Protocol):
@@ -57,20 +59,23 @@ def measure_capacity(
 ) -> Capacity:
     """The highest rate of ``workload`` that meets every SLO on ``target``.
 
-    ``probe_s`` = shortest and longest window of one rate, ``confirm_s`` the longest of a confirmation.
+    ``probe_s`` = shortest and longest window of one rate, ``confirm_s`` the longest of a confirmation; they are
+    stretched where an SLO's limit is so long that a growing queue would not show in them.
     ``bracket`` may hold an incumbent's (rate that held, rate that did not): the search starts there.
     ``take`` takes each point.
     """
     arrival = workload.arrival or Poisson(1.0)
+    shortest_s = max(probe_s[0], *(WINDOW_OF_LIMIT * slo.limit_ms / 1000 for slo in slos))
+    stretch = shortest_s / probe_s[0]
     tried = 0
 
     def test(rate_per_s: float, *, confirming: bool) -> Measurement:
         nonlocal tried
         tried += 1
-        longest_s = confirm_s if confirming else probe_s[1]
+        longest_s = max(confirm_s, stretch * probe_s[1]) if confirming else stretch * probe_s[1]
         load = LoadSpec.open(
             arrival.at_rate(rate_per_s),
-            min_s=min(probe_s[0], longest_s),
+            min_s=min(shortest_s, longest_s),
             max_s=longest_s,
             warmup_max_s=max(SHORTEST_WARMUP_S, 2 * probe_s[0]),
             precision=0.0,
@@ -86,7 +91,7 @@ def measure_capacity(
             vocab_size=vocab_size,
             stop=stop,
             slos=slos,
-            rules=(decided(slos, shortest_s=probe_s[0]), diverging(shortest_s=max(probe_s[0], GROWTH_S))),
+            rules=(decided(slos, shortest_s=shortest_s), diverging(shortest_s=max(shortest_s, GROWTH_S))),
         )
 
     known = bracket[0] or bracket[1]

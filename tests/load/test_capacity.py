@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from autotune.load.capacity import Capacity, find_capacity, judge_rate
+from autotune.load.capacity_run import measure_capacity
 from autotune.load.slo import Scored, Slo, judge
 from autotune.load.stats import Z95
 from autotune.load.types import (
@@ -15,11 +16,15 @@ from autotune.load.types import (
     Failure,
     FullRun,
     Latency,
+    LoadSpec,
     Measurement,
     PrefixHits,
     SloResult,
+    Target,
     Totals,
 )
+from autotune.workload.lengths import Lengths
+from autotune.workload.types import RequestShape, Workload
 
 NOTHING = Latency(0, 0.0)
 LATE = SloResult("ttft_p95=20ms", "open", Estimate(0.5, 0.2, 0.97), None, 10)
@@ -84,6 +89,43 @@ def test_the_capacity_of_a_known_queue_is_found(limit_ms: float) -> None:
     found = find_capacity(queue, [queue.slo], ceiling_per_s=20.0)
     assert found.rate_per_s == pytest.approx(queue.truth, rel=0.15)
     assert len(queue.rates) <= 10
+
+
+@pytest.mark.parametrize("truth", [4.0, 11.0, 18.0, 35.0])
+def test_what_only_short_windows_let_pass_is_walked_down_to_a_rate_that_holds(truth: float) -> None:
+    """Probes see no queue at any rate, as windows do that are shorter than the latencies; confirmations do."""
+
+    def short_sighted(rate_per_s: float, *, confirming: bool) -> Measurement:
+        holds = rate_per_s <= truth or (not confirming and rate_per_s < 43)
+        share = Estimate(1.0, 0.99, 1.0) if holds else Estimate(0.2, 0.1, 0.3)
+        return measurement(slos=(SloResult("e2el_p90=3000ms", "met" if holds else "missed", share, 1.0, 99),))
+
+    found = find_capacity(short_sighted, [Slo("e2el", 0.9, 3000)], ceiling_per_s=40.0)
+    assert found.rate_per_s is not None and 0.75 * truth <= found.rate_per_s <= truth
+    confirmed = [p for p in found.probes if p.confirming]
+    assert found.rate_per_s in [p.rate_per_s for p in confirmed if p.holds] and len(confirmed) <= 8
+
+
+@pytest.mark.parametrize("limit, shortest_s", [("e2el_p90=3s", 9.0), ("ttft_p95=200ms", 4.0)])
+def test_a_long_limit_stretches_the_windows(limit: str, shortest_s: float) -> None:
+    loads: list[LoadSpec] = []
+
+    def take(target: Target, workload: Workload, load: LoadSpec, /, **asked: object) -> Measurement:
+        loads.append(load)
+        slo = SloResult(
+            limit, "met" if (load.arrival and load.arrival.rate_per_s < 3) else "missed", LATE.share, 1.0, 9
+        )
+        return measurement(requests_per_s=Estimate(4.0), slos=(slo,) if load.arrival else ())
+
+    slos = [Slo.parse(limit)]
+    shapes = (RequestShape("x", Lengths.fixed(8), Lengths.fixed(8)),)
+    measure_capacity(
+        Target("http://127.0.0.1:1", "m"), Workload("w", shapes), slos,
+        seed=1, point_id="p", vocab_size=9, probe_s=(4.0, 12.0), confirm_s=15.0, take=take,
+    )  # fmt: skip
+    rates = [load for load in loads if load.arrival]
+    assert {load.min_s for load in rates} == {shortest_s}
+    assert min(load.max_s for load in rates) == 3 * shortest_s
 
 
 def test_an_incumbents_bracket_saves_probes() -> None:
