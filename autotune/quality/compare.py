@@ -113,11 +113,13 @@ def _probabilities(scores: Scores) -> Array:
 def _last(scores: Scores, probabilities: Array) -> Array:
     """The smallest listed probability of each row."""
     listed = np.where(scores.logprobs > NOTHING, probabilities, np.inf)
-    return np.where(np.isfinite(listed).any(axis=1), listed.min(axis=1), 0.0)
+    last: Array = np.where(np.isfinite(listed).any(axis=1), listed.min(axis=1), 0.0)
+    return last
 
 
 def _log(values: Array) -> Array:
-    return np.log(np.maximum(values, SMALLEST))
+    logs: Array = np.log(np.maximum(values, SMALLEST))
+    return logs
 
 
 def _term(p: Array, q: Array) -> Array:

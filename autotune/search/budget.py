@@ -4,9 +4,10 @@ Time is wall time of the study's runs: imports, compile, warm-up, load, stop, fa
 alike. The final race is part of the budget, so its cost is kept back from the start, and grows or shrinks
 with the boots seen. Before the first boot the forecast uses a guess; after it, what this machine showed.
 
-A visit of the race costs more than a trial: its load may take longer, and it boots plainly: until a plain boot was
-seen, that is taken for a warm one plus the imports twice, once for the API server and once for the engine core. It
-costs less where its configuration has been compiled before.
+A visit of the race costs more than a trial: its load may take longer, and it boots plainly. Until a plain boot was
+seen, that is guessed from warm ones. The first of all reads vLLM from a cold disk: hot, a plain boot took 0.5 to 0.8 of
+it (CPU and H200). Later ones show what is left beside the imports, which a plain boot does for the API server
+and again, hot, for the engine core. A visit costs less where its configuration has been compiled before.
 """
 
 import time
@@ -16,7 +17,7 @@ from statistics import median
 
 # A study ends within 10 % of its budget; half of that is planned with where time is short.
 SLACK, OVERRUN = 1.05, 1.1
-IMPORTS_OF_A_PLAIN_BOOT = 2
+HOT_OF_COLD, IMPORTS_OF_A_PLAIN_BOOT = 0.75, 1.5
 
 
 @dataclass(slots=True)
@@ -40,7 +41,7 @@ class Budget:
     boots_s: list[float] = field(default_factory=list)
     plain_boots_s: list[float] = field(default_factory=list)
     warm_boots_s: list[float] = field(default_factory=list)
-    warm_imports_s: float = 0.0
+    imports_s: float = 0.0
     points_s: list[float] = field(default_factory=list)
     race_points_s: list[float] = field(default_factory=list)
     stops_s: list[float] = field(default_factory=list)
@@ -55,17 +56,19 @@ class Budget:
         """Wall time of this run and of those before it."""
         return self.before_s + self.clock() - self.started
 
-    def saw_boot(self, boot_s: float) -> None:
-        """A boot, whether it succeeded or not."""
+    def lost_boot(self, boot_s: float) -> None:
+        """A boot that gave no engine."""
         self.boots_s.append(boot_s)
 
-    def learn_boot(self, boot_s: float, *, warm: bool, compile_s: float = 0.0, imports_s: float = 0.0) -> None:
-        """What a good boot teaches about the race's: of ``boot_s``, ``compile_s`` does not come again for the same
-        config, and ``imports_s`` of a warm one come only with the first."""
+    def saw_boot(self, boot_s: float, *, warm: bool = False, compile_s: float = 0.0, imports_s: float = 0.0) -> None:
+        """A good boot: of ``boot_s``, ``compile_s`` does not come again for the same config, and ``imports_s`` of a
+        warm one come only with the first."""
         if warm:
-            self.warm_boots_s.append(boot_s - compile_s - imports_s)
-            self.warm_imports_s = max(self.warm_imports_s, imports_s)
+            self.boots_s.append(boot_s - imports_s)
+            self.warm_boots_s.append(boot_s - imports_s - compile_s)
+            self.imports_s = max(self.imports_s, imports_s)
         else:
+            self.boots_s.append(boot_s)
             self.plain_boots_s.append(boot_s - compile_s)
 
     def saw_point(self, point_s: float, *, race: bool = False) -> None:
@@ -111,7 +114,9 @@ class Budget:
         """Expected cost of a plain boot whose kernels are compiled."""
         if self.plain_boots_s or not self.warm_boots_s:
             return _expected(self.plain_boots_s, self.boot_s)
-        return _expected(self.warm_boots_s, 0.0) + IMPORTS_OF_A_PLAIN_BOOT * self.warm_imports_s
+        if len(self.warm_boots_s) == 1:
+            return HOT_OF_COLD * (self.warm_boots_s[0] + self.imports_s)
+        return IMPORTS_OF_A_PLAIN_BOOT * self.imports_s + min(self.warm_boots_s)
 
     @property
     def reserve_s(self) -> float:

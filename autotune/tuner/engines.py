@@ -125,11 +125,11 @@ class Engines:
         except Interrupted as error:
             if self._stop() or not self._too_late(role):
                 raise
-            self._budget.saw_boot(self._clock() - started)
+            self._budget.lost_boot(self._clock() - started)
             self._session.store.update_boot(boot_id, status="interrupted", boot_s=self._clock() - started)
             raise BudgetSpent("its boot was given up, for it would not have ended within the budget") from error
         except BootFailed as error:
-            self._budget.saw_boot(self._clock() - started)
+            self._budget.lost_boot(self._clock() - started)
             self._session.store.update_boot(boot_id, status="failed", boot_s=error.boot_s)
             self._session.store.add_failure(boot_id, _row(error.failure))
             if has_live_limits(spec) and blames_live_limits(spec.log_path):
@@ -137,8 +137,7 @@ class Engines:
                 raise LiveUnavailable("this vLLM does not take our scheduler: one point per boot from here") from error
             self._feasible.failed(error.failure, config)
             raise
-        self._budget.saw_boot(self._clock() - started)
-        learn_boot(self._budget, engine.report.kind, engine.report.boot_s, engine.report.phases_s)
+        record_boot(self._budget, engine.report.kind, engine.report.boot_s, engine.report.phases_s)
         return boot_id, engine
 
     def _write_down(self, spec: EngineSpec, config: LaunchConfig, role: str, trial: int | None) -> int:
@@ -208,10 +207,10 @@ class Engines:
         )
 
 
-def learn_boot(budget: Budget, kind: str, boot_s: float, phases_s: Mapping[str, float]) -> None:
+def record_boot(budget: Budget, kind: str, boot_s: float, phases_s: Mapping[str, float]) -> None:
     """Tell the budget what a good boot says about the race's boots."""
     compile_s, imports_s = (phases_s.get(str(phase), 0.0) for phase in (BootPhase.COMPILE, BootPhase.IMPORTS))
-    budget.learn_boot(boot_s, warm=kind == "warm", compile_s=compile_s, imports_s=imports_s)
+    budget.saw_boot(boot_s, warm=kind == "warm", compile_s=compile_s, imports_s=imports_s)
 
 
 def _row(failure: Failure) -> NewFailure:

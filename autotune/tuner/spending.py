@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from autotune.search.budget import Budget
 from autotune.store.models import BootRow
-from autotune.tuner.engines import FINAL, PLAIN, learn_boot
+from autotune.tuner.engines import FINAL, PLAIN, record_boot
 from autotune.tuner.finals import LEAST_ROUNDS
 from autotune.tuner.plan import Plan
 from autotune.tuner.points import RACE_LONGEST, SEARCH_LONGEST, WINDOW_S
@@ -29,7 +29,6 @@ def study_budget(
         race_extra_s=RACE_LONGEST * race_window_s - SEARCH_LONGEST * window_s,
         before_s=before_s,
         trials_done=trials_done,
-        boots_s=[b.boot_s for b in boots if b.boot_s is not None],
         points_s=[p.duration_s for b in boots if b.role not in PLAIN for p in b.points],
         race_points_s=[p.duration_s for b in boots if b.role == FINAL for p in b.points],
         stops_s=[b.stop_s for b in boots if b.stop_s is not None],
@@ -37,7 +36,9 @@ def study_budget(
     )
     for boot in boots:
         if boot.boot_s is not None and boot.phases_s:
-            learn_boot(budget, boot.kind, boot.boot_s, boot.phases_s)
+            record_boot(budget, boot.kind, boot.boot_s, boot.phases_s)
+        elif boot.boot_s is not None:
+            budget.lost_boot(boot.boot_s)
     return budget
 
 
