@@ -1,4 +1,8 @@
-"""Times and counts equal the server's own while the client is half busy: one token per read, thousands a second."""
+"""Times and counts equal the server's own while thousands of tokens a second come one per read.
+
+At a tenth of the client's capacity: the server that knows every time exactly is Python beside it, and late itself
+above that.
+"""
 
 import json
 import os
@@ -19,6 +23,7 @@ from autotune.workload.types import RequestShape, Workload
 pytestmark = pytest.mark.slow
 ANSWER, TTFT_S, ITL_S = 100, 0.05, 0.01
 LOOKS = 3
+SHARE = 0.1
 KNOWN = Workload("known", (RequestShape("s", Lengths.fixed(32), Lengths.fixed(ANSWER)),))
 
 
@@ -45,21 +50,21 @@ def assert_equal(measured: Latency, truth_s: np.ndarray, name: str) -> None:
 
 @pytest.fixture
 def free_cores() -> None:
-    """Half the capacity of a client can't be had where others use the cores; a point then says "not measured"."""
+    """A steady server can't be had where others use the cores."""
     cores = len(os.sched_getaffinity(0))
     if (load := os.getloadavg()[0]) > 2 * cores:
         pytest.skip(f"{load:.0f} processes want the {cores} cores")
 
 
 @pytest.mark.usefixtures("free_cores")
-def test_every_figure_is_the_truth_at_half_the_clients_capacity(exact: Callable[..., Any]) -> None:
+def test_every_figure_is_the_truth_at_a_share_of_the_clients_capacity(exact: Callable[..., Any]) -> None:
     """One of three looks must agree in everything: what else the machine does for a moment is nobody's error."""
     server = exact(ttft_s=TTFT_S, itl_s=ITL_S, groups=10)
     few, _ = run(server, 60, 1.0, "capacity")
     capacity = few.output_tokens_per_s.value / few.client.cpu_share
     for look in range(LOOKS):
         try:
-            agree(server, capacity, f"half {look}")
+            agree(server, capacity, f"busy {look}")
             return
         except AssertionError:
             if look == LOOKS - 1:
@@ -68,9 +73,9 @@ def test_every_figure_is_the_truth_at_half_the_clients_capacity(exact: Callable[
 
 def agree(server: Any, capacity: float, point: str) -> None:
     before = len(served_by(server))
-    m, result = run(server, int(0.5 * capacity * ITL_S), 4.0, point)
+    m, result = run(server, int(SHARE * capacity * ITL_S), 4.0, point)
     assert m.valid, m.problems
-    assert m.output_tokens_per_s.value > 0.4 * capacity
+    assert m.output_tokens_per_s.value > 0.8 * SHARE * capacity
 
     end = result.samples[-1].at
     start = end - m.window_s
