@@ -17,7 +17,7 @@ from autotune.engine.live import LiveLimits, LiveUnavailable, set_limits, with_l
 from autotune.engine.types import EngineSpec
 from autotune.space.config import LaunchConfig
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 
 CPU = LaunchConfig.of(
     {

@@ -10,7 +10,7 @@ from fake_vllm import make_fake_python
 
 from autotune.engine.demo_model import write_demo_model
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(290)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(290)]
 
 
 def test_every_precision_gets_its_row(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from chaos_monkey import NO_RACE, SPACE, study_command
 from fake_vllm import make_fake_python
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
 
 def failures(folder: Path) -> list[str]:

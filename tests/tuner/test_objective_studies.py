@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fake_vllm import make_fake_python
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
 SPACE = """
 schema: 1

@@ -12,7 +12,7 @@ from fake_vllm import make_fake_python
 
 from autotune.engine.demo_model import write_demo_model
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(290)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(290)]
 
 BROKEN, GOOD, LOSSY, SILENT = "int8_per_token_head", "fp8", "fp8_e5m2", "int8_per_channel_weight_only"
 SPACE = f"""
