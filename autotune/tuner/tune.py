@@ -215,10 +215,11 @@ class Tuner:
 
     def _exportable(self, entrants: list[Entrant]) -> list[Entrant]:
         """The entrants less those whose answers are not good enough, or not known to be."""
-        refused = [(e.name, why) for e in entrants if (why := self._quality.refuses(e.config)) is not None]
-        for name, why in refused:
-            self._progress.note(f"{name} does not race: {why}")
-        return [e for e in entrants if self._quality.refuses(e.config) is None]
+        judged = [(e, self._quality.refuses(e.config)) for e in entrants]
+        for e, why in judged:
+            if why is not None:
+                self._progress.note(f"{e.name} does not race: {why}")
+        return [e for e, why in judged if why is None]
 
     def _ablated(self, ablation: Ablation) -> Ablation:
         """An ablation whose smaller configuration is taken only where its quality is known."""

@@ -1,57 +1,25 @@
 """The capacity search on a queue that is simulated exactly, and the judgement of one rate."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from blank_measurement import blank_measurement as measurement
 
 from autotune.load.capacity import Capacity, find_capacity, judge_rate
 from autotune.load.capacity_run import measure_capacity
 from autotune.load.slo import Scored, Slo, judge
 from autotune.load.stats import Z95
 from autotune.load.types import (
-    Client,
-    Counts,
     Estimate,
     Failure,
-    FullRun,
-    Latency,
     LoadSpec,
     Measurement,
-    PrefixHits,
     SloResult,
     Target,
-    Totals,
 )
 from autotune.workload.lengths import Lengths
 from autotune.workload.types import RequestShape, Workload
 
-NOTHING = Latency(0, 0.0)
 LATE = SloResult("ttft_p95=20ms", "open", Estimate(0.5, 0.2, 0.97), None, 10)
-
-
-def measurement(**changes: object) -> Measurement:
-    blank = Measurement(
-        workload="w",
-        load="l",
-        point_id="p",
-        seed=0,
-        output_tokens_per_s=Estimate(1.0),
-        total_tokens_per_s=Estimate(1.0),
-        requests_per_s=Estimate(1.0),
-        ttft_ms=NOTHING,
-        tpot_ms=NOTHING,
-        itl_ms=NOTHING,
-        e2el_ms=NOTHING,
-        warmup_s=1.0,
-        window_s=10.0,
-        full_run=FullRun(10.0, 1.0, 1.0),
-        counts=Counts(10, 10, 0, 0, 0, 10),
-        totals=Totals(1, 1, 0, 0),
-        client=Client(1, 1, 0, 0, 0, 0, 1, 0),
-        prefix_hits=PrefixHits(0.0),
-    )
-    return replace(blank, **changes)
 
 
 class Queue:

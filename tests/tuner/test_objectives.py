@@ -8,21 +8,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from blank_measurement import blank_measurement
 
 from autotune.load.capacity import Capacity, Probe
 from autotune.load.diagnosis import Diagnosis
 from autotune.load.slo import Slo
 from autotune.load.types import (
-    Client,
-    Counts,
     Estimate,
     FullRun,
     Latency,
     LoadSpec,
     Measurement,
-    PrefixHits,
     SloResult,
-    Totals,
 )
 from autotune.report.figures import figure
 from autotune.search.roofline import Operating, RooflinePrior
@@ -38,11 +35,7 @@ EFFORT = Effort(shortest_s=2, longest_s=4, precision=0.03)
 def measured(tokens_per_s: float = 1000.0, *, ttft_ms: float | None = 100.0, **changes: Any) -> Measurement:
     latency = Latency(500, 80.0, mean_se=2.0)
     wide = Estimate(tokens_per_s, tokens_per_s * 0.98, tokens_per_s * 1.02)
-    blank = Measurement(
-        workload="w",
-        load="l",
-        point_id="p",
-        seed=0,
+    blank = blank_measurement(
         output_tokens_per_s=wide,
         total_tokens_per_s=wide,
         requests_per_s=Estimate(9.0),
@@ -50,13 +43,8 @@ def measured(tokens_per_s: float = 1000.0, *, ttft_ms: float | None = 100.0, **c
         tpot_ms=latency,
         itl_ms=latency,
         e2el_ms=latency,
-        warmup_s=1.0,
         window_s=4.0,
         full_run=FullRun(5.0, 1.0, 1.0),
-        counts=Counts(10, 10, 0, 0, 0, 10),
-        totals=Totals(1, 1, 0, 0),
-        client=Client(1, 1, 0, 0, 0, 0, 1, 0),
-        prefix_hits=PrefixHits(0.0),
         slos=(SloResult(str(TTFT), "met", Estimate(0.97, 0.96, 0.98), ttft_ms, 500),),
     )
     return replace(blank, **changes)
