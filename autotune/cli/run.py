@@ -56,7 +56,10 @@ def run(
     ] = None,
     trials: Annotated[
         int | None,
-        typer.Option(envvar="AUTOTUNE_TRIALS", help="Stop the search after this many trials, incumbents not counted."),
+        typer.Option(
+            envvar="AUTOTUNE_TRIALS",
+            help="Stop the search after this many trials, incumbents not counted. 0: only race incumbents.",
+        ),
     ] = None,
     window: Annotated[
         str | None,

@@ -128,7 +128,7 @@ def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> Ru
         concurrency=_positive("concurrency", values.get("concurrency")),
         space=values.get("space", "auto"),
         budget_s=_budget(values),
-        trials=_positive("trials", values.get("trials")),
+        trials=_trials(values),
         window_s=read_window("window", values.get("window")),
         race_window_s=read_window("race-window", values.get("race_window")),
         storage=values.get("storage"),
@@ -161,10 +161,22 @@ def parse_duration(text: str | int | float, option: str = "budget") -> float:
     return parts.get("h", 0) * 3600 + parts.get("m", 0) * 60 + parts.get("s", 0)
 
 
+def _trials(values: Mapping[str, Any]) -> int | None:
+    """Trials of the search; none at all makes sense where incumbents race."""
+    if values.get("trials") != 0:
+        return _positive("trials", values.get("trials"))
+    if not (values.get("from_command") or values.get("from_config")):
+        raise UsageError(
+            "--trials 0 races what is given, without a search, and nothing is given. "
+            "Add --from-command or --from-config, or ask for --trials 1 or more."
+        )
+    return 0
+
+
 def _budget(values: Mapping[str, Any]) -> float | None:
     given = values.get("budget")
     if given is None:
-        return None if values.get("trials") else parse_duration(DEFAULT_BUDGET)
+        return None if values.get("trials") is not None else parse_duration(DEFAULT_BUDGET)
     seconds = parse_duration(given)
     if seconds <= 0:
         raise UsageError(f"--budget {given!r} leaves no time. Give at least a minute, such as --budget 20m.")

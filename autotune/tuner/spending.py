@@ -22,8 +22,7 @@ def study_budget(
     race_window_s = plan.settings.race_window_s or window_s
     budget = Budget(
         seconds=plan.settings.budget_s,
-        # What runs in production is not what a person wants to have searched.
-        trials=None if plan.settings.trials is None else plan.settings.trials + len(plan.incumbents),
+        trials=_trials(plan),
         race_visits=race_visits(MOST_FINALISTS, given(plan)),
         least_trials=given(plan) + LEAST_TRIALS,
         race_extra_s=RACE_LONGEST * race_window_s - SEARCH_LONGEST * window_s,
@@ -40,6 +39,12 @@ def study_budget(
         elif boot.boot_s is not None:
             budget.lost_boot(boot.boot_s)
     return budget
+
+
+def _trials(plan: Plan) -> int | None:
+    """What runs in production is not what a person wants to have searched; without a search it goes to the race."""
+    asked = plan.settings.trials
+    return asked + len(plan.incumbents) if asked else asked
 
 
 def given(plan: Plan) -> int:

@@ -74,6 +74,17 @@ def test_an_incumbent_that_nothing_beats_stays(
     assert "Keep what runs in production" in capsys.readouterr().out
 
 
+def test_without_trials_the_race_comes_at_once(settings: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(value=speed)
+    install(machine, monkeypatch)
+    commands = ("wide=vllm serve m --block-size 32", "narrow=vllm serve m --max-num-seqs 3")
+    found, _ = tune(machine, replace(settings, from_command=commands, trials=0))
+    assert set(machine.roles()) == {"final", "soak"} and found.verdict == "keep-incumbent"
+    assert [(r.name, len(r.rounds)) for r in found.racers] == [("default", 2), ("wide", 2), ("narrow", 2)]
+    over = {r.name: r.gain_over for r in found.racers}["wide"]
+    assert over["default"].low > 0.4 and over["narrow"].low > 0.4
+
+
 def test_an_incumbent_that_cannot_run_is_not_raced(settings: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(value=speed, boot_s=lambda config: None if config.get("block-size") == 32 else 20.0)
     install(machine, monkeypatch)

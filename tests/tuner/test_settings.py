@@ -42,6 +42,11 @@ def test_trials_alone_means_no_time_limit() -> None:
     assert settings.budget_s is None and settings.trials == 3
 
 
+def test_no_trials_at_all_race_what_is_given() -> None:
+    settings = resolve_settings({"trials": 0, "from_command": ["vllm serve m"]}, Path("absent.yaml"))
+    assert settings.trials == 0 and settings.budget_s is None
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -49,7 +54,8 @@ def test_trials_alone_means_no_time_limit() -> None:
         ({"window": "0.1s"}, "--window 0.1s"),
         ({"window": "x"}, "--window 'x'"),
         ({"race_window": "0.2s"}, "--race-window 0.2s"),
-        ({"trials": 0}, "--trials 0"),
+        ({"trials": 0}, "Add --from-command or --from-config"),
+        ({"trials": -1}, "--trials -1"),
         ({"concurrency": -1}, "--concurrency -1"),
         ({"objective": "speed"}, "'speed' is unknown"),
         ({"objective": "goodput"}, "--slo ttft_p95=500ms"),
