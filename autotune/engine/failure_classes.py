@@ -92,6 +92,12 @@ _MEMORY: tuple[tuple[str, Consequence, str, str], ...] = (
         "Lower --gpu-memory-utilization by a few hundredths",
     ),
     (
+        "oom_kv_cache",
+        _T,
+        "The device ran out of memory while allocating the KV cache",
+        "Lower --kv-cache-memory-bytes or --num-gpu-blocks-override where one is set, else --gpu-memory-utilization",
+    ),
+    (
         "oom_runtime",
         _T,
         "The device ran out of memory while serving",

@@ -301,7 +301,9 @@ def default_utilization(vllm_version: str) -> float:
 
 # Out of memory while booting: whoever takes at least as much everywhere fails as well. Serving is left out: it
 # depends on the load, and so is a start on a device that others were using.
-_HUNGRIER_FAILS_TOO = frozenset({"oom_weights", "oom_activation", "oom_graph", "oom_sampler", "oom_warmup"})
+_HUNGRIER_FAILS_TOO = frozenset(
+    {"oom_weights", "oom_activation", "oom_graph", "oom_sampler", "oom_kv_cache", "oom_warmup"}
+)
 
 
 def _is_at_least_as_hungry(flags: MemoryFlags, failed: _Failed) -> bool:

@@ -1,4 +1,4 @@
-"""Out of memory is seven failures: which one, and by how much.
+"""Out of memory is eight failures: which one, and by how much.
 
 The remedy depends on what the engine was doing. The functions in the traceback say it best; where the
 log has none, the lines that the boot had printed so far do:
@@ -26,10 +26,8 @@ _FREE = re.compile(r"([\d.]+) ?([KMGT]i?B|bytes) (?:is )?free\b", re.IGNORECASE)
 _BY_FUNCTION = (
     ("oom_sampler", re.compile(r":_dummy_(sampler|pooler)_run$")),
     ("oom_graph", re.compile(r":(_?capture_\w+|profile_cudagraph_memory|capture_(begin|end)|_capture_cudagraphs)$")),
-    (
-        "oom_warmup",
-        re.compile(r":(initialize_kv_cache\w*|_?allocate_kv_cache\w*|kernel_warmup|initialize_from_config)$"),
-    ),
+    ("oom_kv_cache", re.compile(r":_?allocate_kv_cache\w*$")),
+    ("oom_warmup", re.compile(r":(initialize_kv_cache\w*|kernel_warmup|initialize_from_config)$")),
     ("oom_activation", re.compile(r":(profile_run|determine_available_memory|determine_num_available_blocks)$")),
     ("oom_weights", re.compile(r":(load_model|load_weights|process_weights_after_loading|get_model)$")),
     ("oom_warmup", re.compile(r":compile_or_warm_up_model$")),

@@ -7,6 +7,7 @@ checked, and where it matters the boot falls back to a plain one by raising ``Wa
 
     environment   must equal the warm server's own, because libraries read it while they are imported
     device        must be untouched before the fork
+    API servers   several of them are started by vLLM as processes of their own and do not come up behind a fork
     trust         after a warm boot failed where a plain one did not, no other is tried
 
 The two talk over a socket pair that nobody else can open; when the tuner dies, the other end reads end of
@@ -33,6 +34,7 @@ from autotune.engine.types import EngineSpec
 IMPORT_LIMIT_S = 300.0
 ANSWER_LIMIT_S = 20.0
 CLOSE_LIMIT_S = 5.0
+SEVERAL_SERVERS = ("api-server-count", "data-parallel-size")
 LOST_EXIT_CODE = -int(signal.SIGKILL)
 RUN_FILE = (
     "import runpy, sys; sys.path[:] = [p for p in sys.path if p]; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
@@ -98,6 +100,10 @@ class WarmServer:
         """Fork the engine of ``spec``. Raises ``WarmUnavailable``."""
         if spec.command or spec.install.python != self._python:
             raise WarmUnavailable("the engine is started by another program than the warm server's")
+        for flag in SEVERAL_SERVERS:
+            count = spec.launch().get(flag)
+            if isinstance(count, int) and count > 1:
+                raise WarmUnavailable(f"--{flag} {count} starts several API servers")
         env = engine_environment(spec, engine_id)
         if names := sorted(_differing(without_mark(env), without_mark(self._env))):
             raise WarmUnavailable(f"the environment differs in {', '.join(names)}")

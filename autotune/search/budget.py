@@ -110,6 +110,11 @@ class Budget:
         return self._plain_boot_s + point_s + self.stop_s
 
     @property
+    def brief_visit_s(self) -> float:
+        """The same where the point lasts no longer than one of the search."""
+        return self._plain_boot_s + self.point_s + self.stop_s
+
+    @property
     def _plain_boot_s(self) -> float:
         """Expected cost of a plain boot whose kernels are compiled."""
         if self.plain_boots_s or not self.warm_boots_s:
@@ -138,9 +143,10 @@ class Budget:
         slack_s = (SLACK - 1) * self.seconds if self.trials_done < self.least_trials else 0.0
         return self.left_s + slack_s >= cost
 
-    def allows_visits(self, visits: int, share: float = 1.0) -> bool:
+    def allows_visits(self, visits: int, share: float = 1.0, *, brief: bool = False) -> bool:
         """Whether so many more visits of the race end within ``share`` of the budget."""
-        return self.seconds is None or self.spent_s + visits * self.visit_s <= share * self.seconds
+        visit_s = self.brief_visit_s if brief else self.visit_s
+        return self.seconds is None or self.spent_s + visits * visit_s <= share * self.seconds
 
     def over(self, keep_s: float = 0.0) -> bool:
         """Whether the hard end is reached, ``keep_s`` before it: 10 % beyond the budget."""

@@ -9,6 +9,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from autotune.engine.gates import Strangers, Tenant
 from autotune.engine.types import BootFailed
@@ -112,10 +113,11 @@ class Finals:
         if _replay(race, entrants, earlier, first_seed, self._aspect):
             self._judge.success()
         failed: Counter[Visit] = Counter()
-        while (visit := race.next()) is not None and self._fits(race, visit, rules):
+        while (visit := race.next()) is not None and (length := self._length(race, visit, rules)):
             strangers = self._strangers()
             try:
-                value, reason, final = self._visit(visit, entrants[visit.runner], first_seed + visit.round, rules)
+                entrant, seed = entrants[visit.runner], first_seed + visit.round
+                value, reason, final = self._visit(visit, entrant, seed, rules, brief=length == "brief")
             except BudgetSpent:
                 break
             if tenant := strangers.tenant():
@@ -134,17 +136,26 @@ class Finals:
             self._progress.note(f"Note: {tenant.text}. Only a large gain ends the race before its last round.")
         self._told_of_strangers = True
 
-    def _fits(self, race: Race, visit: Visit, rules: Rules) -> bool:
-        """Whether the rest of the round fits: only whole rounds count, and to begin a third one is a luxury."""
+    def _length(self, race: Race, visit: Visit, rules: Rules) -> Literal["full", "brief"] | None:
+        """How long a visit's point may last so that the rest of its round fits; None where it does not.
+
+        Only whole rounds count, and to begin a third one is a luxury. The first two are worth shorter points: without
+        them all that was searched is lost.
+        """
         left = race.left_in_round(visit.round)
         needed = visit.round < LEAST_ROUNDS or left < race.runners
-        return self._budget.allows_visits(left, rules.overrun if needed else 1.0)
+        share = rules.overrun if needed else 1.0
+        if self._budget.allows_visits(left, share):
+            return "full"
+        return "brief" if needed and self._budget.allows_visits(left, share, brief=True) else None
 
-    def _visit(self, visit: Visit, entrant: Entrant, seed: int, rules: Rules) -> tuple[float | None, str, bool]:
+    def _visit(
+        self, visit: Visit, entrant: Entrant, seed: int, rules: Rules, *, brief: bool
+    ) -> tuple[float | None, str, bool]:
         """One engine, one point: its value, else the reason, and whether that is the configuration's fault."""
         try:
             with self._engines.boot(entrant.config, role=FINAL) as running:
-                point = self._trials.point(running, seed, f"race-{seed}", race=True)
+                point = self._trials.point(running, seed, f"race-{seed}", race=True, brief=brief)
                 boot_s = running.boot_s
         except (BootFailed, EngineFailed) as error:
             outcome = self._judge.outcome(error.failure, 0.0, entrant.config.key())

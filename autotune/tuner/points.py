@@ -102,14 +102,17 @@ class Incumbent:
         return value > than if self.objective.direction == "maximize" else value < than
 
 
-def effort(plan: Plan, incumbent: Incumbent, *, race: bool, baseline: bool = False) -> Effort:
-    """How long a point may take; the baseline is never cut short, for all else is compared with it."""
+def effort(plan: Plan, incumbent: Incumbent, *, race: bool, baseline: bool = False, brief: bool = False) -> Effort:
+    """How long a point may take; the baseline is never cut short, for all else is compared with it.
+
+    A ``brief`` point of the race may last no longer than one of the search.
+    """
     asked_s = (plan.settings.race_window_s if race else None) or plan.settings.window_s
     shortest_s = asked_s or WINDOW_S[plan.device.kind]
     longest, precision = (RACE_LONGEST, RACE_PRECISION) if race else (SEARCH_LONGEST, SEARCH_PRECISION)
     return Effort(
         shortest_s=shortest_s,
-        longest_s=longest * shortest_s,
+        longest_s=(SEARCH_LONGEST if brief else longest) * shortest_s,
         precision=precision,
         race=race,
         beat={} if race or baseline else dict(incumbent.beat),

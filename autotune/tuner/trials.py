@@ -125,6 +125,7 @@ class TrialRunner:
         *,
         race: bool,
         baseline: bool = False,
+        brief: bool = False,
     ) -> Point:
         """Measure once and write it down; equal ``prompts`` mean equal prompts.
 
@@ -136,7 +137,7 @@ class TrialRunner:
                 point = take_point(
                     running.engine,
                     self._plan,
-                    effort(self._plan, self._incumbent, race=race, baseline=baseline),
+                    effort(self._plan, self._incumbent, race=race, baseline=baseline, brief=brief),
                     live=live,
                     seed=seed,
                     point_id=prompts,
@@ -148,7 +149,7 @@ class TrialRunner:
                 silent = Failure.of("engine_died", phase=BootPhase.SERVING, line=str(error))
                 raise self._failed(running, watch.failure or running.engine.verdict() or silent) from error
         self._stop.check()
-        self._budget.saw_point(point.duration_s, race=race)
+        self._budget.saw_point(point.duration_s, race=race and not brief)
         engine = running.engine
         failure = watch.failure or (engine.verdict() if point.problem else engine.failure())
         self._store.add_point(

@@ -22,6 +22,7 @@ from autotune.tuner.prepare import prepare
 from autotune.tuner.session import Session
 from autotune.tuner.settings import RunSettings
 from autotune.tuner.stop import StopFlag
+from autotune.tuner.points import SEARCH_LONGEST
 from autotune.tuner.tune import Tuner
 
 STOPPED = StopReport(stop_s=2.0, exit_code=0, killed=False)
@@ -31,8 +32,8 @@ STOPPED = StopReport(stop_s=2.0, exit_code=0, killed=False)
 class Machine:
     """``boot_s`` and ``value`` are formulas; a boot of None seconds fails for memory, after ``fail_s``.
 
-    ``compile_s`` comes on top of the first boot of a configuration. Points take ``point_s``, of a race
-    ``race_point_s``. ``soak_kills`` says what dies under a soak. ``at`` is the time in seconds.
+    ``compile_s`` comes on top of the first boot of a configuration. Points take ``point_s``, those of a
+    race ``race_point_s`` unless they are brief. ``soak_kills`` says what dies under a soak. ``at`` is the time in seconds.
     """
 
     boot_s: Callable[[LaunchConfig], float | None] = lambda config: 20.0
@@ -132,7 +133,8 @@ class FreeGate:
 
 
 def take_point(machine: Machine, engine: FakeEngine, given: Effort) -> Point:
-    seconds = machine.race_point_s if given.race else machine.point_s
+    brief = given.longest_s <= SEARCH_LONGEST * given.shortest_s
+    seconds = machine.point_s if brief else machine.race_point_s
     machine.pass_time(seconds)
     return Point(Reading(measurement=EMPTY, value=machine.value(engine.spec.config), value_se=1.0), seconds)
 
