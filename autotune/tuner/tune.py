@@ -188,7 +188,6 @@ class Tuner:
         finalists = [entrant(self._plan, o.suggestion.target) for o in self._better_than(base, aspect)]
         finalists = [*self._incumbents(), *self._exportable(finalists)]
         self._progress.note(f"{aspect.capitalize()}: " * bool(aspect) + _race_note(baseline, finalists, out))
-        record = self._session.store.run(self._plan.study)
         finals = Finals(
             self._engines,
             self._trials,
@@ -200,14 +199,14 @@ class Tuner:
             lambda: Strangers(self._plan.host.cpu.usable_cores),
             aspect,
         )
-        noise = self._noise(record, aspect)
-        result = finals.run(baseline, finalists, noise, record.boots if record else [])
+        noise = self._noise(aspect)
+        result = finals.run(baseline, finalists, noise, self._boots())
         if baseline and finalists and objective.slos and baseline.config.key() in result.dropped:
             out, baseline = f"vLLM's defaults are out: {result.dropped[baseline.config.key()]}", None
             self._progress.note(f"{out}. The finalists race each other.")
             result = finals.run(None, finalists, noise, self._boots())
         ending = self._closer(finals, baseline, noise, ablate=not aspect).close(result, baseline, finalists)
-        boot_s = _boot_seconds(self._session.store.run(self._plan.study), ending.race.winner)
+        boot_s = _boot_seconds(self._boots(), ending.race.winner)
         searched = of_aspect(base, aspect).outcome if base and not out else None
         missed = nearest_miss(self._plan, self._searcher.history())
         found = recommend(self._plan, ending, baseline, searched, boot_s, out=out, missed=missed, aspect=aspect)
@@ -273,10 +272,9 @@ class Tuner:
             return found
         return within_reach(found, of_aspect(base, aspect), objective)
 
-    def _noise(self, record: RunRow | None, aspect: str) -> NoiseFloor:
+    def _noise(self, aspect: str) -> NoiseFloor:
         """The noise floor from the baseline's repeated blocks."""
-        boots = record.boots if record else []
-        blocks = [[stored_figure(p, aspect) for p in b.points] for b in boots if b.role == "baseline"]
+        blocks = [[stored_figure(p, aspect) for p in b.points] for b in self._boots() if b.role == "baseline"]
         known = [[value for value in block if value is not None] for block in blocks]
         return noise_floor([values for values in known if values], self._plan.objective.noise)
 
@@ -354,8 +352,7 @@ def _points(record: RunRow | None) -> int:
     return sum(len(boot.points) for boot in record.boots) if record else 0
 
 
-def _boot_seconds(record: RunRow | None, key: str | None) -> float | None:
-    boots: list[BootRow] = record.boots if record else []
+def _boot_seconds(boots: list[BootRow], key: str | None) -> float | None:
     times = [b.boot_s for b in boots if b.config_key == key and b.role == "final" and b.boot_s is not None]
     return max(times, default=None)
 

@@ -139,6 +139,16 @@ def test_a_doubtful_failure_of_a_warm_boot_is_repeated_plainly(spec: EngineSpec,
             assert "a warm boot failed where a plain one did not" in engine.report.notes[0]
 
 
+def test_several_api_servers_boot_plainly_and_cost_no_trust(spec: EngineSpec, tmp_path: Path) -> None:
+    two = replace(spec, config=LaunchConfig.of({"data-parallel-size": 2}))
+    with WarmServer(spec, tmp_path / "warm.log") as warm:
+        with boot(two, warm=warm) as engine:
+            assert engine.report.kind == "plain"
+            assert "--data-parallel-size 2 starts several API servers" in engine.report.notes[0]
+        with boot(spec, warm=warm) as engine:
+            assert engine.report.kind == "warm"
+
+
 @pytest.mark.parametrize("name", ["exited", "exited.nonzero", "killed"])
 def test_any_exit_that_nobody_asked_for_is_a_failure(spec: EngineSpec, python: Path, name: str) -> None:
     set_behaviour(python, {"fail": name})

@@ -17,12 +17,11 @@ from autotune.space.config import LaunchConfig
 from autotune.store.recommendation import Recommendation
 from autotune.store.store import Store
 from autotune.tuner.objective import Effort, Reading
-from autotune.tuner.points import Point
+from autotune.tuner.points import SEARCH_LONGEST, Point
 from autotune.tuner.prepare import prepare
 from autotune.tuner.session import Session
 from autotune.tuner.settings import RunSettings
 from autotune.tuner.stop import StopFlag
-from autotune.tuner.points import SEARCH_LONGEST
 from autotune.tuner.tune import Tuner
 
 STOPPED = StopReport(stop_s=2.0, exit_code=0, killed=False)
@@ -32,8 +31,8 @@ STOPPED = StopReport(stop_s=2.0, exit_code=0, killed=False)
 class Machine:
     """``boot_s`` and ``value`` are formulas; a boot of None seconds fails for memory, after ``fail_s``.
 
-    ``compile_s`` comes on top of the first boot of a configuration. Points take ``point_s``, those of a
-    race ``race_point_s`` unless they are brief. ``soak_kills`` says what dies under a soak. ``at`` is the time in seconds.
+    ``compile_s`` comes on top of the first boot of a configuration. Points take ``point_s``, those of a race
+    ``race_point_s`` unless they are brief. ``soak_kills`` says what dies under a soak. ``at`` is the time in seconds.
     """
 
     boot_s: Callable[[LaunchConfig], float | None] = lambda config: 20.0
