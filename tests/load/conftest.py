@@ -14,7 +14,7 @@ import pytest
 
 from autotune.load.types import Target
 
-HERE = Path(__file__).parent
+SCRIPT = Path(__file__).with_name("mock_server.py")
 
 
 class Mock:
@@ -30,15 +30,15 @@ class Mock:
 
 
 class Servers:
-    """Starts one kind of server; ``close`` ends all that were started."""
+    """Starts servers; ``close`` ends all that were started."""
 
-    def __init__(self, script: str, folder: Path) -> None:
-        self._script, self._folder = HERE / script, folder
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._running: list[subprocess.Popen[bytes]] = []
 
     def __call__(self, **options: Any) -> Mock:
         port_file = self._folder / f"port{len(self._running)}"
-        self._running.append(subprocess.Popen([sys.executable, self._script, port_file, json.dumps(options)]))
+        self._running.append(subprocess.Popen([sys.executable, SCRIPT, port_file, json.dumps(options)]))
         deadline = time.monotonic() + 20
         while not port_file.exists() and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -53,12 +53,5 @@ class Servers:
 @pytest.fixture
 def mock(tmp_path: Path) -> Iterator[Callable[..., Mock]]:
     """A function that starts a mock server with options; all are stopped at the end of the test."""
-    with closing(Servers("mock_server.py", tmp_path)) as servers:
-        yield servers
-
-
-@pytest.fixture
-def exact(tmp_path: Path) -> Iterator[Callable[..., Mock]]:
-    """The same for servers that note every token."""
-    with closing(Servers("exact_server.py", tmp_path)) as servers:
+    with closing(Servers(tmp_path)) as servers:
         yield servers
