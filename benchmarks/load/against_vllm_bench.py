@@ -12,10 +12,10 @@ Two loads. *Closed*: ``--concurrency`` requests in flight. ``vllm bench serve`` 
 holds the ramp and the drain (compare with our ``whole_run``). Its detailed result holds every chunk's time, so its
 throughput *inside* its own run, from the end of the first wave to the last start, is computed too: that is what
 compares with ours. It starts all slots at once, and equal answers would keep them in step: lengths are spread by
-``--spread``, from half to one and a half of what is asked. *Open*: Poisson arrivals at ``--share`` of what the
-closed loop completed, for latencies: there both send alike. Both send `ignore_eos` completions with random prompts;
-another seed each run, since it repeats its prompts for an equal one. ``against_truth.py`` compares both with a
-server that knows what it did.
+``--spread``, from half to one and a half of what is asked. *Open*: equal gaps at ``--share`` of what the closed loop
+completed and equal lengths, so that chance does not blur the latencies. Both send `ignore_eos` completions with
+random prompts; another seed each run, since it repeats its prompts for an equal one. ``against_truth.py``
+compares both with a server that knows what it did.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from autotune.load.measure import measure
 from autotune.load.records import ClientResult, Outcome
 from autotune.load.stats import student_t
 from autotune.load.types import LoadSpec, Target
-from autotune.workload.arrivals import Poisson
+from autotune.workload.arrivals import Constant
 from autotune.workload.lengths import Lengths
 from autotune.workload.types import RequestShape, Workload
 
@@ -64,10 +64,11 @@ def lengths(tokens: int, spread: float) -> Lengths:
 
 def ours(args: argparse.Namespace, load: str, request_rate: float) -> Seen:
     rate = args.share * request_rate
-    shape = RequestShape("x", lengths(args.input, args.spread), lengths(args.output, args.spread))
     span = {"min_s": args.seconds, "max_s": args.seconds, "precision": 0, "warmup_max_s": args.seconds / 2}
     closed = load == "closed"
-    spec = LoadSpec.closed(args.concurrency, **span) if closed else LoadSpec.open(Poisson(rate), **span)
+    spread = args.spread if closed else 0.0
+    shape = RequestShape("x", lengths(args.input, spread), lengths(args.output, spread))
+    spec = LoadSpec.closed(args.concurrency, **span) if closed else LoadSpec.open(Constant(rate), **span)
     seed = time.time_ns()
     kept: list[ClientResult] = []
     m = measure(
@@ -96,15 +97,15 @@ def ours(args: argparse.Namespace, load: str, request_rate: float) -> Seen:
 def vllms(args: argparse.Namespace, load: str, request_rate: float) -> Seen:
     rate = args.share * request_rate
     closed = load == "closed"
-    pace = ("--max-concurrency", str(args.concurrency)) if closed else ("--request-rate", f"{rate:.6g}")
+    pace = f"--max-concurrency {args.concurrency}" if closed else f"--request-rate {rate:.6g} --burstiness inf"
     prompts = round((request_rate if closed else rate) * args.seconds)
     prompts = max(2, round(prompts / args.concurrency)) * args.concurrency if closed else prompts
     with tempfile.TemporaryDirectory() as folder:
         command = [
             args.vllm, "bench", "serve", "--backend", "openai", "--base-url", args.url, "--model", args.model,
             "--tokenizer", args.tokenizer, "--dataset-name", "random", "--random-input-len", str(args.input),
-            "--random-output-len", str(args.output), "--random-range-ratio", str(args.spread),
-            "--num-prompts", str(prompts), *pace, "--ignore-eos", "--seed", str(time.time_ns() % 2**31),
+            "--random-output-len", str(args.output), "--random-range-ratio", str(args.spread if closed else 0.0),
+            "--num-prompts", str(prompts), *pace.split(), "--ignore-eos", "--seed", str(time.time_ns() % 2**31),
             "--num-warmups", str(args.concurrency), "--save-result", "--save-detailed", "--result-dir", folder,
             "--result-filename", "r.json", "--percentile-metrics", "ttft,tpot,itl,e2el", "--disable-tqdm",
         ]  # fmt: skip
