@@ -71,3 +71,9 @@ def test_secrets_are_never_shown(flags: str) -> None:
     assert {"secret-in-command", "secret-in-file"} <= {finding.code for finding in checked.findings}
     text = json.dumps(report.to_json())
     assert "sk-abcde" not in text and "hf_abcdef" not in text
+
+
+def test_who_asked_for_a_context_is_not_advised_a_longer_one() -> None:
+    command = "vllm serve Qwen/Qwen3-14B --dtype bfloat16 --max-model-len 8192"
+    (finding,) = (f for f in _check({"command": command, "gpu": "rtx-4090"}).findings if f.code == "out-of-memory")
+    assert finding.instead == "--quantization fp8 (changes precision), or more GPUs"

@@ -76,14 +76,18 @@ def _context(guess: MemoryPrediction, shape: ModelShape, config: LaunchConfig) -
 
 def _instead(memory: MemoryModel, config: LaunchConfig, device: DeviceFacts) -> str:
     """The least change that fits: a shorter context, more GPUs, or weights of 8 bits."""
-    for length in _LENGTHS:
+    asked = config.get("max-model-len")
+    lengths = [length for length in _LENGTHS if not isinstance(asked, int) or length < asked]
+    for length in lengths:
         if _fits(memory, config.merged(LaunchConfig.of({"max-model-len": length})), device):
             return f"--max-model-len {length}"
     plain = config.get("quantization") is None and memory.shape is not None and memory.shape.quantization is None
     if plain:
-        for length in _LENGTHS[2:]:
-            smaller = LaunchConfig.of({"quantization": "fp8", "max-model-len": length})
-            if _fits(memory, config.merged(smaller), device):
+        fp8 = config.merged(LaunchConfig.of({"quantization": "fp8"}))
+        if _fits(memory, fp8, device):
+            return "--quantization fp8 (changes precision), or more GPUs"
+        for length in (length for length in lengths if length in _LENGTHS[2:]):
+            if _fits(memory, fp8.merged(LaunchConfig.of({"max-model-len": length})), device):
                 return f"--quantization fp8 --max-model-len {length} (changes precision), or more GPUs"
     for size in (2, 4, 8):
         if _fits(memory, config.merged(LaunchConfig.of({"tensor-parallel-size": size})), device):
