@@ -18,7 +18,7 @@ from autotune.engine.effect import Effect, without_effect
 from autotune.engine.install import resolve_install
 from autotune.engine.types import BootFailed, EngineSpec
 from autotune.engine.warm import WarmServer
-from autotune.quality.ask import Server, read, tokenize
+from autotune.quality.ask import QualityUnavailable, Server, read, tokenize
 from autotune.quality.compare import compare
 from autotune.quality.levels import LEVELS, judge
 from autotune.quality.reading import Prompts, Reading
@@ -85,7 +85,7 @@ def measure(given: argparse.Namespace, chosen: list[dict[str, str]], folder: Pat
                     found = look(
                         Server(engine.base_url, engine.model_name), flags, Effect.of(engine.report), state, given
                     )
-            except BootFailed as error:
+            except (BootFailed, QualityUnavailable) as error:
                 found, boot_s = {"failure": str(error)[:300]}, time.monotonic() - started
             results.append({"flags": flags, "boot_s": boot_s, "total_s": time.monotonic() - started, **found})
             given.out.write_text(json.dumps(results, indent=1) + "\n")
@@ -119,11 +119,12 @@ def look(
 
 
 def repeats(server: Server, prompts: Prompts, count: int) -> dict[str, object]:
-    """The reference against itself: how often each level would refuse it."""
+    """The reference against itself: how often each level would refuse it, judged as the guard does."""
     part = Prompts(prompts.passages[::4], prompts.openings[::4])
     first = read(server, part)
+    noise = compare(first, read(server, part))
     found = [compare(first, read(server, part)) for _ in range(count)]
-    refused = {name: sum(judge(f, level).verdict != "within" for f in found) for name, level in LEVELS.items()}
+    refused = {name: sum(judge(f, level, noise).verdict != "within" for f in found) for name, level in LEVELS.items()}
     return {"count": count, "refused": refused, "largest_kl": max((f.kl.value for f in found), default=0.0)}
 
 
