@@ -87,6 +87,9 @@ def ours(args: argparse.Namespace, load: str, request_rate: float) -> Seen:
         "tokens_per_s": m.output_tokens_per_s.value,
         "whole_run": m.full_run.output_tokens_per_s,
         "failed": m.counts.failed,
+        "valid": m.valid,
+        "send_lag_p99_ms": m.client.lag_p99_ms,
+        "loop_lag_p99_ms": m.client.loop_lag_p99_ms,
         **{f"{name}_p50_ms": getattr(m, f"{name}_ms").p50.value for name in LATENCIES},
     }
     whole = (log["outcome"] == Outcome.OK) & ~log["partial"]
