@@ -6,11 +6,11 @@ from itertools import product
 from typing import Protocol
 
 import numpy as np
-from surface import Surface
+from surface import Array, Surface
 from table import MeasuredTable
 
 from autotune.search.domain import Domain
-from autotune.search.roofline import RooflinePrior
+from autotune.search.roofline import Operating, Roofline, RooflinePrior
 from autotune.search.samplers import Context, Proposal, RandomSampler, Sampler, TpeSampler
 from autotune.search.study import StudySearcher, open_study
 from autotune.search.surrogate import DEFAULT, SurrogateSampler, Tuning
@@ -91,6 +91,25 @@ class _Forgetful:
         return None
 
 
+class ExactPhysics(RooflinePrior):
+    """What no search has: a surface's true values, all but the bumps. It shows how much better physics could give."""
+
+    def __init__(self, surface: Surface) -> None:
+        super().__init__(self._known)
+        self._surface = surface
+
+    def _known(self, config: LaunchConfig, /) -> Operating:
+        """The operating point with the value in place of its batch."""
+        value = float(self._surface.smooth[self._surface.index(config)])
+        return replace(self._surface.physics(config), batch=value)
+
+    def fitted(self, history: Sequence[Observation]) -> Roofline:
+        return Roofline()
+
+    def log_values(self, model: Roofline, points: Array) -> Array:
+        return np.asarray(np.log(points[:, 0]))
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Which parts of our search are on."""
@@ -102,6 +121,7 @@ class Parts:
     margin: float = MARGIN
     sampler: str = "ours"
     tuning: Tuning = DEFAULT
+    exact: bool = False
 
 
 def ours(parts: Parts) -> Callable[[Truth, int], Arm]:
@@ -130,6 +150,8 @@ def _sampler(parts: Parts, domain: Domain, surface: Truth) -> Sampler:
         return _Forgetful(TpeSampler(domain, "maximize"))
     known = parts.prior and isinstance(surface, Surface)
     prior = RooflinePrior(surface.physics) if known else None
+    if parts.exact and isinstance(surface, Surface):
+        prior = ExactPhysics(surface)
     return SurrogateSampler(domain, "maximize", prior, parts.tuning)
 
 
@@ -179,6 +201,9 @@ ARMS: dict[str, Callable[[Truth, int], Arm]] = {
     "GP + constraints": ours(Parts(False, False, False, False, 0.0, "ours")),
     "ours": ours(FULL),
     "ours - planner": ours(replace(FULL, planner=False)),
+    "ours + exact physics": ours(
+        replace(FULL, exact=True, tuning=Tuning(effect=0.02, change_cost=0.0, switch_cost=0.0))
+    ),
     "ours - roofline": ours(replace(FULL, prior=False)),
     "ours - live points": ours(replace(FULL, live=False)),
     "ours - seeds": ours(replace(FULL, seeds=False)),

@@ -83,7 +83,7 @@ def space(names: tuple[str, ...] = ()) -> SearchSpace:
 
 @dataclass(slots=True)
 class Surface:
-    """Truth per configuration, by flat index into the space."""
+    """Truth per configuration, by flat index into the space; ``smooth`` is the value without its bumps."""
 
     scenario: Scenario
     space: SearchSpace
@@ -95,6 +95,7 @@ class Surface:
     predicted_margin: Array
     batch: Array
     kv_tokens: Array
+    smooth: Array
     best: float = 0.0
     known: dict[LaunchConfig, Operating] = field(default_factory=dict)
     rank: dict[str, dict[FlagValue | None, int]] = field(default_factory=dict)
@@ -187,13 +188,13 @@ def build(s: Scenario) -> Surface:
     bumps = _bumps(rng, s, shape, grid)
     if s.inert:
         value, bumps = np.full_like(value, 5000.0), np.zeros_like(bumps)
-    value = value * np.exp(bumps)
+    smooth, value = value, value * np.exp(bumps)
     violations = {}
     if s.itl_p99_ms:
         violations["itl_p99"] = itl_ms * np.exp(_bumps(rng, s, shape, grid)) / s.itl_p99_ms - 1
     if s.ttft_p95_ms:
         violations["ttft_p95"] = ttft_ms * np.exp(_bumps(rng, s, shape, grid)) / s.ttft_p95_ms - 1
-    surface = Surface(s, axes, defaults, shape, value, violations, margin, rough, batch, kv_tokens)
+    surface = Surface(s, axes, defaults, shape, value, violations, margin, rough, batch, kv_tokens, smooth)
     surface.rank = {p.name: {v: i for i, v in enumerate(p.values)} for p in axes.parameters}
     for name, default in defaults.items():
         surface.rank[name][None] = surface.rank[name][default]

@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "search"))
 
+from arms import ExactPhysics
 from replay import load_truth, paired, replay, table
 from simulate import Clock, SyntheticMachine
 from table import read
@@ -46,6 +47,16 @@ def test_clock_charges_cold_and_hot_boots_and_cheap_live_points():
     assert live.boot_s == 0 and live.fidelity == "live" and live.cost_s < 20
     assert clock.boots == 2 and clock.trials == 3
     assert clock.seconds == pytest.approx(sum(costs) + live.cost_s)
+
+
+def test_exact_physics_lacks_only_the_bumps():
+    truth = load_truth("h200-14b")
+    prior = ExactPhysics(truth)
+    for index in (0, 5000, 90000):
+        config = truth.config(index)
+        known = prior.log_value(prior.fitted([]), prior.physics(config))
+        assert known == pytest.approx(np.log(truth.smooth[index]))
+        assert 0 < abs(known - np.log(truth.value[index])) < 0.2
 
 
 def test_out_of_memory_costs_time_and_has_a_margin():
