@@ -78,21 +78,25 @@ def _instead(memory: MemoryModel, config: LaunchConfig, device: DeviceFacts) -> 
     """The least change that fits: a shorter context, more GPUs, or weights of 8 bits."""
     asked = config.get("max-model-len")
     lengths = [length for length in _LENGTHS if not isinstance(asked, int) or length < asked]
-    for length in lengths:
-        if _fits(memory, config.merged(LaunchConfig.of({"max-model-len": length})), device):
-            return f"--max-model-len {length}"
+    if length := _longest(memory, config, device, lengths):
+        return f"--max-model-len {length}"
     plain = config.get("quantization") is None and memory.shape is not None and memory.shape.quantization is None
     if plain:
         fp8 = config.merged(LaunchConfig.of({"quantization": "fp8"}))
         if _fits(memory, fp8, device):
             return "--quantization fp8 (changes precision), or more GPUs"
-        for length in (length for length in lengths if length in _LENGTHS[2:]):
-            if _fits(memory, fp8.merged(LaunchConfig.of({"max-model-len": length})), device):
-                return f"--quantization fp8 --max-model-len {length} (changes precision), or more GPUs"
+        if length := _longest(memory, fp8, device, [n for n in lengths if n in _LENGTHS[2:]]):
+            return f"--quantization fp8 --max-model-len {length} (changes precision), or more GPUs"
     for size in (2, 4, 8):
         if _fits(memory, config.merged(LaunchConfig.of({"tensor-parallel-size": size})), device):
             return f"--tensor-parallel-size {size}"
     return ""
+
+
+def _longest(memory: MemoryModel, config: LaunchConfig, device: DeviceFacts, lengths: list[int]) -> int | None:
+    """The first of ``lengths``, longest first, with which the configuration fits."""
+    fitting = (n for n in lengths if _fits(memory, config.merged(LaunchConfig.of({"max-model-len": n})), device))
+    return next(fitting, None)
 
 
 def _fits(memory: MemoryModel, config: LaunchConfig, device: DeviceFacts) -> bool:
