@@ -3,11 +3,13 @@
 python benchmarks/boot/compare.py --vllm-python ~/vllm/bin/python --rounds 10
 python benchmarks/boot/compare.py --model DIR --flags '{"load-format": "dummy", "enforce-eager": true}' --env '{}'
 
-Each boot is proven ready (one completion), asked for a greedy text and its resolved scheduler configuration, which must
-be equal for both kinds, and stopped. The warm server's own imports are paid once and printed beside.
+Each boot is proven ready (one completion), asked for greedy texts, texts sampled with fixed seeds and its resolved
+scheduler configuration, which must be equal for both kinds, loaded where ``--load`` says, and stopped. The warm
+server's own imports are paid once and printed beside.
 """
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -15,7 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,10 @@ from autotune.engine.install import resolve_install
 from autotune.engine.process import find_marked
 from autotune.engine.types import BootFailed, EngineSpec
 from autotune.engine.warm import WarmServer
+from autotune.load.measure import measure
+from autotune.load.types import LoadSpec, Target
 from autotune.space.config import LaunchConfig
+from autotune.workload.load import load_workload
 
 CPU_FLAGS = {
     "enforce-eager": True,
@@ -39,15 +44,32 @@ CPU_FLAGS = {
 CPU_ENV = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
-def greedy_text(engine: Engine) -> str:
-    """What the engine says to a fixed prompt."""
-    body = {"model": engine.model_name, "prompt": [5, 6, 7, 8], "max_tokens": 16, "temperature": 0.0}
-    text: str = probe.ask(engine.port, "/v1/completions", body=body, limit_s=120).json()["choices"][0]["text"]
-    return text
+def texts(engine: Engine) -> list[str]:
+    """What the engine says to fixed prompts, one at a time: greedy, and sampled with a fixed seed."""
+    found = []
+    for first in range(5, 8):
+        for sampling in ({"temperature": 0.0}, {"temperature": 1.0, "seed": first}):
+            body = {"model": engine.model_name, "prompt": [first, 6, 7, 8], "max_tokens": 32, **sampling}
+            answer = probe.ask(engine.port, "/v1/completions", body=body, limit_s=120).json()
+            found.append(answer["choices"][0]["text"])
+    return found
 
 
-def one_boot(spec: EngineSpec, warm: WarmServer | None) -> dict[str, Any]:
-    """Boot, ask, stop; what it took and what it said."""
+def tokens_per_s(engine: Engine, concurrency: int, seed: int, vocab_size: int) -> float:
+    """Output tokens per second under a short closed load of 512 / 256 tokens."""
+    found = measure(
+        Target(engine.base_url, engine.model_name),
+        load_workload("batch-512-256"),
+        LoadSpec.closed(concurrency, min_s=6.0, max_s=8.0),
+        seed=seed,
+        point_id=f"boot-{seed}",
+        vocab_size=vocab_size,
+    )
+    return round(found.output_tokens_per_s.value, 1)
+
+
+def one_boot(spec: EngineSpec, warm: WarmServer | None, load: Callable[[Engine], dict[str, Any]]) -> dict[str, Any]:
+    """Boot, ask, load, stop; what it took, what it said and how fast."""
     try:
         engine = boot(spec, warm=warm)
     except BootFailed as failed:
@@ -60,13 +82,16 @@ def one_boot(spec: EngineSpec, warm: WarmServer | None) -> dict[str, Any]:
             "phases_s": {name: round(seconds, 2) for name, seconds in report.phases_s.items()},
             "kv_tokens": report.kv_tokens,
             "notes": report.notes,
-            "text": greedy_text(engine),
+            "texts": texts(engine),
             "scheduler": engine.resolved_config().get("scheduler_config"),
+            **load(engine),
         }
     return {**row, "stop_s": round(engine.stop().stop_s, 2)}
 
 
-def compare(spec: EngineSpec, rounds: int, folder: Path) -> tuple[list[dict[str, Any]], float]:
+def compare(
+    spec: EngineSpec, rounds: int, folder: Path, load: Callable[[Engine], dict[str, Any]]
+) -> tuple[list[dict[str, Any]], float]:
     """All boots in the order that they were made, and the seconds of the warm server's imports."""
     began = time.monotonic()
     rows = []
@@ -76,7 +101,7 @@ def compare(spec: EngineSpec, rounds: int, folder: Path) -> tuple[list[dict[str,
         for number in range(rounds):
             for kind in random.sample(["plain", "warm"], 2):
                 named = replace(spec, log_path=folder / f"{number}-{kind}.log")
-                rows.append({"wanted": kind, **one_boot(named, warm if kind == "warm" else None)})
+                rows.append({"wanted": kind, **one_boot(named, warm if kind == "warm" else None, load)})
                 print(json.dumps(rows[-1])[:400], file=sys.stderr, flush=True)
     return rows, imports_s
 
@@ -98,7 +123,10 @@ def summary(rows: Sequence[Mapping[str, Any]], imports_s: float) -> str:
     lines.append(
         f"a warm boot takes {median(rows, 'warm', 'boot_s') / median(rows, 'plain', 'boot_s'):.2f} of a plain one"
     )
-    for what in ("text", "scheduler", "kv_tokens"):
+    for kind in ("plain", "warm"):
+        speeds = [f"{row['tok_s']:,.0f}" for row in rows if row["kind"] == kind and "tok_s" in row]
+        lines += [f"{kind:5}  {', '.join(speeds)} tok/s"] if speeds else []
+    for what in ("texts", "scheduler", "kv_tokens"):
         seen = {json.dumps(row.get(what), sort_keys=True) for row in rows if "failure" not in row}
         lines.append(f"{what:9} {'equal in all boots' if len(seen) == 1 else f'DIFFERS: {seen}'}")
     return "\n".join(lines)
@@ -115,7 +143,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write every boot here, one JSON object a line")
     parser.add_argument("--cache", type=Path, help="VLLM_CACHE_ROOT (default: one for this comparison)")
     parser.add_argument("--logs", type=Path, help="keep the engines' logs here")
+    parser.add_argument("--load", type=int, metavar="CONCURRENCY", help="measure each boot under this load as well")
+    parser.add_argument("--vocab-size", type=int, default=1000)
     args = parser.parse_args()
+    seeds = itertools.count()
+
+    def load(engine: Engine) -> dict[str, Any]:
+        return {"tok_s": tokens_per_s(engine, args.load, next(seeds), args.vocab_size)} if args.load else {}
+
     with tempfile.TemporaryDirectory(prefix="boots-") as name:
         folder = args.logs or Path(name)
         spec = EngineSpec(
@@ -126,7 +161,7 @@ def main() -> None:
             log_path=folder / "engine.log",
             cache_root=args.cache or Path(name) / "cache",
         )
-        rows, imports_s = compare(spec, args.rounds, folder)
+        rows, imports_s = compare(spec, args.rounds, folder, load)
         left = find_marked(spec.run_id)
     if args.out:
         args.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
