@@ -1,8 +1,8 @@
 """The ways an engine fails, and what each one means for a study: data with reasons, no logic.
 
 A class is one root cause with one remedy. Two failures that call for the same remedy share a class; two
-with the same words in the log but different remedies do not (an out-of-memory error is one of seven,
-split by the boot phase). Five consequences:
+with the same words in the log but different remedies do not (an out-of-memory error is one of nine, split
+by the boot phase). Five consequences:
 
     TEACHES       the configuration cannot work: told to the sampler as infeasible, with the margin
     PRUNES_VALUE  one value of one parameter cannot work here: never tried again in this study
@@ -109,6 +109,12 @@ _MEMORY: tuple[tuple[str, Consequence, str, str], ...] = (
         _R,
         "An out-of-memory error although far more memory was free than was asked for",
         "Suspect the environment (driver, WSL, another tenant), not the configuration",
+    ),
+    (
+        "oom_neighbour",
+        _R,
+        "The device ran out of memory because another process took some of it since this engine was started",
+        "End that process or keep it off this device, then boot again",
     ),
     (
         "not_enough_free_memory",

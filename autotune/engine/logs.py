@@ -184,6 +184,7 @@ _BOOT_PHASES: tuple[tuple[str, BootPhase], ...] = (
     ("Initializing a V", _CONFIG),
     ("Initializing an LLM engine", _CONFIG),
     ("Starting to load model", _WEIGHTS),
+    ("Loading model from scratch", _WEIGHTS),
     ("Loading weights took", _WEIGHTS),
     ("Loading safetensors checkpoint shards", _WEIGHTS),
     ("Time spent downloading weights", _WEIGHTS),

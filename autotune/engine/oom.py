@@ -1,4 +1,4 @@
-"""Out of memory is eight failures: which one, and by how much.
+"""Out of memory is nine failures: which one, and by how much.
 
 The remedy depends on what the engine was doing. The functions in the traceback say it best; where the
 log has none, the lines that the boot had printed so far do:
@@ -9,8 +9,9 @@ log has none, the lines that the boot had printed so far do:
     then, before the server is ready     oom_warmup
     then                                 oom_runtime
 
-Two are the environment's fault: more memory was free than was asked for (``oom_suspect``: seen under WSL),
-and a device that was full before anything was loaded (``not_enough_free_memory``).
+Three are the environment's fault: more memory was free than was asked for (``oom_suspect``: seen under WSL),
+a device that was full before anything was loaded (``not_enough_free_memory``), and memory that another process
+took since (``oom_neighbour``).
 """
 
 import re
@@ -20,6 +21,9 @@ from autotune.engine.logs import GIB, BootPhase
 from autotune.engine.margins import MarginBytes, memory_bytes
 
 _WANTED = re.compile(r"Tried to allocate ([\d.]+) ?([KMGT]i?B)", re.IGNORECASE)
+_TOTAL = re.compile(r"total capacity of ([\d.]+) ?([KMGT]i?B)", re.IGNORECASE)
+_OTHERS = re.compile(r"Process \d+ has ([\d.]+) ?([KMGT]i?B) memory in use", re.IGNORECASE)
+_OWN = "this process has"
 _FREE = re.compile(r"([\d.]+) ?([KMGT]i?B|bytes) (?:is )?free\b", re.IGNORECASE)
 
 # Functions of vLLM that only run while one kind of memory is being taken; innermost work first.
@@ -43,6 +47,19 @@ def oom_class(cause: Cause, *, ready: bool, eager: bool) -> str:
     if ready:
         return "oom_runtime"
     return _by_frames(cause) or _by_progress(cause, eager=eager)
+
+
+def taken_by_others(message: str, baseline_free_bytes: int) -> bool:
+    """Whether other processes took, since ``baseline_free_bytes`` were free, what the allocation lacked.
+
+    Where the message does not name the engine's own share, the process that it names may be the engine.
+    """
+    margin, total = oom_margin(message), _TOTAL.search(message)
+    if not margin or not total or _OWN not in message:
+        return False
+    held_before = max(0, memory_bytes(*total.groups()) - baseline_free_bytes)
+    taken = sum(memory_bytes(*found) for found in _OTHERS.findall(message)) - held_before
+    return taken >= max(GIB, margin.needed - margin.available)
 
 
 def oom_margin(message: str) -> MarginBytes | None:

@@ -91,7 +91,10 @@ def measure_capacity(
             vocab_size=vocab_size,
             stop=stop,
             slos=slos,
-            rules=(decided(slos, shortest_s=shortest_s), diverging(shortest_s=max(shortest_s, GROWTH_S))),
+            rules=(
+                decided(slos, shortest_s=shortest_s, horizon_s=longest_s),
+                diverging(shortest_s=max(shortest_s, GROWTH_S)),
+            ),
         )
 
     known = bracket[0] or bracket[1]

@@ -9,13 +9,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from autotune.load.phases import Rule, View
-from autotune.load.records import Outcome, Sample
+from autotune.load.records import Outcome
 from autotune.load.slo import Scored, Slo, judge, scored
 from autotune.load.stats import mean_interval, student_t
+from autotune.load.types import SloResult
 
 SHORTEST_S = 3.0
 LOOKS = 2.0
 GROWTH_S = 6.0
+# A server that was empty takes in what it cannot keep for as long as the first requests last.
+LIVES = 2.0
+FEWEST_SAMPLES = 12
+FEWEST_WAITING = 3.0
 
 
 def clearly_worse(than_events_per_s: float, *, shortest_s: float = SHORTEST_S) -> Rule:
@@ -63,23 +68,45 @@ def mean_known(share: float, *, shortest_s: float = SHORTEST_S, least: int = 30)
     return rule
 
 
-def decided(slos: Sequence[Slo], *, shortest_s: float = SHORTEST_S) -> Rule:
-    """End once every SLO is met, or one is missed, beyond doubt."""
+def decided(slos: Sequence[Slo], *, shortest_s: float = SHORTEST_S, horizon_s: float = 0.0) -> Rule:
+    """End once every SLO is met, or one is missed, beyond doubt.
+
+    With ``horizon_s`` "met" also means that it would hold at the end of a window of that length: the load has lasted
+    longer than its requests do, and the queue before their first tokens does not grow towards a limit.
+    """
 
     def rule(view: View) -> str | None:
         if view.progress.window_s < shortest_s:
             return None
-        standings = _standings(view, slos)
-        if "missed" in standings:
-            return f"SLO missed: {slos[standings.index('missed')]}"
-        return "every SLO met" if all(standing == "met" for standing in standings) else None
+        latencies = _due_and_ended(view)
+        results = [judge(slo, latencies) for slo in slos]
+        missed = next((result for result in results if result.standing == "missed"), None)
+        if missed:
+            return f"SLO missed: {missed.slo}"
+        met = all(result.standing == "met" for result in results)
+        return "every SLO met" if met and (not horizon_s or _lasts(view, slos, results, horizon_s)) else None
 
     return rule
 
 
-def _standings(view: View, slos: Sequence[Slo]) -> list[str]:
-    latencies = _due_and_ended(view)
-    return [judge(slo, latencies).standing for slo in slos]
+def _lasts(view: View, slos: Sequence[Slo], results: Sequence[SloResult], horizon_s: float) -> bool:
+    """Whether the queue would still be short enough at the end of a window of ``horizon_s``.
+
+    What waits for its first token, divided by the rate at which requests come, is how long they wait (Little). Its
+    trend, plus one standard error, is carried to the horizon and must stay below the limits that hold the wait; where
+    none does, below the time that a request takes.
+    """
+    life_s = _life_s(view)
+    load_start = view.samples[-1].at - view.progress.elapsed_s
+    full = [sample for sample in view.samples if sample.at >= load_start + life_s]
+    if view.progress.elapsed_s < LIVES * life_s or len(full) < FEWEST_SAMPLES:
+        return False
+    slope, error, _ = _trend([s.at for s in full], [float(s.sent - s.first_tokens) for s in full])
+    rate = (full[-1].sent - full[0].sent) / (full[-1].at - full[0].at)
+    waits = [
+        (slo.limit_ms - (r.value_ms or 0.0)) / 1e3 for slo, r in zip(slos, results, strict=True) if slo.metric != "tpot"
+    ]
+    return (slope + error) * horizon_s <= rate * min(waits, default=life_s)
 
 
 def _due_and_ended(view: View) -> Scored:
@@ -93,34 +120,52 @@ def _due_and_ended(view: View) -> Scored:
 
 
 def diverging(*, shortest_s: float = GROWTH_S) -> Rule:
-    """End once the number of requests in flight grows without doubt: the server can't keep this rate.
+    """End once requests pile up without doubt: the server can't keep this rate.
 
-    Growth = the slope of requests in flight over the window, with an interval from batches (three standard
-    errors), above zero and large enough to double what is in flight within the window's length.
+    Either the requests in flight grow so fast that they double within the window's length, or those that wait for their
+    first token grow by a tenth of them. Growth = the slope over the window, three standard errors above zero.
     """
 
     def rule(view: View) -> str | None:
         if view.progress.window_s < shortest_s or not view.open_loop:
             return None
-        slope, error, level = _growth(view.samples)
+        at = [s.at for s in view.samples]
+        slope, error, level = _trend(at, [float(s.in_flight) for s in view.samples])
+        error = max(error, _chance_slope(level, _life_s(view), at[-1] - at[0]))
         if slope - 3 * error > 0 and slope * view.progress.window_s > 0.5 * level:
             return f"diverging queue: {slope:+.3g} requests in flight per second"
+        waiting, error, _ = _trend(at, [float(s.sent - s.first_tokens) for s in view.samples])
+        if waiting - 3 * error > 0 and waiting * view.progress.window_s > FEWEST_WAITING + 0.1 * level:
+            return f"diverging queue: {waiting:+.3g} requests more per second wait for their first token"
         return None
 
     return rule
 
 
-def _growth(samples: Sequence[Sample]) -> tuple[float, float, float]:
-    """Slope of requests in flight per second, its standard error, and their mean."""
-    times = np.array([s.at for s in samples])
-    flight = np.array([float(s.in_flight) for s in samples])
-    batches = min(12, len(times))
-    t = np.array([part.mean() for part in np.array_split(times, batches)])
-    y = np.array([part.mean() for part in np.array_split(flight, batches)])
+def _life_s(view: View) -> float:
+    """Mean seconds from due to ended of the requests that ended so far; infinite while there are none."""
+    ok = view.log["outcome"] == Outcome.OK
+    return float((view.log["ended"][ok] - view.log["due"][ok]).mean()) if ok.any() else float("inf")
+
+
+def _chance_slope(level: float, life_s: float, span_s: float) -> float:
+    """Standard error of the slope that chance arrivals alone give to the number in flight.
+
+    Poisson arrivals that stay ``life_s`` have a variance of ``level`` and are alike for as long as they stay: white
+    noise of intensity ``level * life_s`` over spans longer than that, and a line through it has this error.
+    """
+    return float(np.sqrt(12 * level * life_s / span_s**3)) if span_s > 0 else float("inf")
+
+
+def _trend(at: Sequence[float], values: Sequence[float]) -> tuple[float, float, float]:
+    """Slope per second over batches of a series, its standard error, and the series' mean."""
+    batches = min(12, len(at))
     if batches < 4:
-        return 0.0, float("inf"), float(flight.mean())
+        return 0.0, float("inf"), float(np.mean(values))
+    t = np.array([part.mean() for part in np.array_split(np.array(at), batches)])
+    y = np.array([part.mean() for part in np.array_split(np.array(values), batches)])
     centred = t - t.mean()
     slope = float(centred @ y / (centred @ centred))
     rest = y - y.mean() - slope * centred
     error = float(np.sqrt(rest @ rest / (batches - 2) / (centred @ centred)))
-    return slope, error * student_t(batches - 2) / 2, float(flight.mean())
+    return slope, error * student_t(batches - 2) / 2, float(np.mean(values))

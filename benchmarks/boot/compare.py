@@ -18,9 +18,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from autotune.engine import probe
 from autotune.engine.boot import boot
@@ -90,9 +91,9 @@ def one_boot(spec: EngineSpec, warm: WarmServer | None, load: Callable[[Engine],
 
 
 def compare(
-    spec: EngineSpec, rounds: int, folder: Path, load: Callable[[Engine], dict[str, Any]]
+    spec: EngineSpec, rounds: int, folder: Path, load: Callable[[Engine], dict[str, Any]], out: TextIO
 ) -> tuple[list[dict[str, Any]], float]:
-    """All boots in the order that they were made, and the seconds of the warm server's imports."""
+    """All boots in the order that they were made, each written to ``out`` at once, and the imports (s) once."""
     began = time.monotonic()
     rows = []
     with WarmServer(spec, folder / "warm.log") as warm:
@@ -102,7 +103,7 @@ def compare(
             for kind in random.sample(["plain", "warm"], 2):
                 named = replace(spec, log_path=folder / f"{number}-{kind}.log")
                 rows.append({"wanted": kind, **one_boot(named, warm if kind == "warm" else None, load)})
-                print(json.dumps(rows[-1])[:400], file=sys.stderr, flush=True)
+                print(json.dumps(rows[-1]), file=out, flush=True)
     return rows, imports_s
 
 
@@ -151,7 +152,8 @@ def main() -> None:
     def load(engine: Engine) -> dict[str, Any]:
         return {"tok_s": tokens_per_s(engine, args.load, next(seeds), args.vocab_size)} if args.load else {}
 
-    with tempfile.TemporaryDirectory(prefix="boots-") as name:
+    with tempfile.TemporaryDirectory(prefix="boots-") as name, ExitStack() as stack:
+        out = stack.enter_context(args.out.open("w", encoding="utf-8")) if args.out else sys.stderr
         folder = args.logs or Path(name)
         spec = EngineSpec(
             install=resolve_install(args.vllm_python),
@@ -161,10 +163,8 @@ def main() -> None:
             log_path=folder / "engine.log",
             cache_root=args.cache or Path(name) / "cache",
         )
-        rows, imports_s = compare(spec, args.rounds, folder, load)
+        rows, imports_s = compare(spec, args.rounds, folder, load, out)
         left = find_marked(spec.run_id)
-    if args.out:
-        args.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
     print(summary(rows, imports_s))
     print(f"processes left behind: {len(left)}")
 

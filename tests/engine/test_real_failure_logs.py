@@ -7,7 +7,7 @@ import pytest
 
 from autotune.engine.failure_classes import Consequence
 from autotune.engine.failures import Failure, classify, diagnose
-from autotune.engine.logs import BootPhase
+from autotune.engine.logs import GIB, BootPhase
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "failure-logs"
 OURS = Path(__file__).parent / "logs" / "real"
@@ -100,13 +100,17 @@ OUR_CLASSES: dict[str, str | None] = {
     "bad_tool_parser": "invalid_value",
     "batched_lt_seqs": "invalid_combination",
     "cuda_free_memory": "not_enough_free_memory",
+    "cuda_graphs_taken": "oom_graph",
     "cuda_kv_below_one_request": "kv_cache_too_small",
     "cuda_kv_blocks": "oom_kv_cache",
     "cuda_kv_of_112_gib": "oom_kv_cache",
     "cuda_kv_of_130_gib": "oom_kv_cache",
     "cuda_length_800000": "kv_cache_too_small",
+    "cuda_memory_taken": "not_enough_free_memory",
+    "cuda_no_context": "not_enough_free_memory",
     "cuda_no_room_for_kv": "kv_cache_none",
     "cuda_tokens_1048576": "oom_activation",
+    "cuda_weights_no_room": "oom_weights",
     "gmu_full": "not_enough_free_memory",
     "gmu_over": "invalid_value",
     "gmu_too_low": "kv_cache_none",
@@ -132,6 +136,22 @@ def test_our_real_log_gets_its_class(name: str) -> None:
     else:
         assert failure is not None
         assert failure.cls.name == OUR_CLASSES[name]
+
+
+@pytest.mark.parametrize(("name", "phase"), [("cuda_weights_no_room", "weights"), ("cuda_graphs_taken", "graphs")])
+def test_memory_that_a_neighbour_took_teaches_nothing_about_the_configuration(name: str, phase: str) -> None:
+    log = OURS / f"{name}.log"
+    empty_at_first = classify(log, exit_code=1, baseline_free_bytes=int(139.3 * GIB))
+    assert empty_at_first is not None
+    assert (empty_at_first.cls.name, empty_at_first.phase) == ("oom_neighbour", phase)
+    assert not empty_at_first.teaches
+    neighbour_from_the_start = classify(log, exit_code=1, baseline_free_bytes=5 * GIB)
+    assert neighbour_from_the_start is not None and neighbour_from_the_start.teaches
+
+
+def test_memory_that_only_the_engine_holds_is_not_a_neighbours() -> None:
+    failure = classify(OURS / "cuda_tokens_1048576.log", exit_code=1, baseline_free_bytes=int(139.3 * GIB))
+    assert failure is not None and failure.cls.name == "oom_activation"
 
 
 def test_a_worker_that_the_kernel_killed_is_told_by_the_counter() -> None:
