@@ -2,7 +2,7 @@
 
 A *spot* is one configuration under one load, the mean over its points; the frontier holds the spots that no other one
 beats in tokens per second, TTFT and TPOT at once. Only own boots count, a configuration's race points before those of
-the search, and only loads that met the SLOs.
+the search, and only loads that met the SLOs and lasted until requests ended (one that is clearly worse may not).
 """
 
 from collections.abc import Iterable, Sequence
@@ -60,7 +60,7 @@ def _spots(plan: Plan, record: RunRow) -> list[Spot]:
 def _of_config(plan: Plan, boots: Sequence[BootRow]) -> Iterable[Spot]:
     raced = [b for b in boots if b.role == FINAL]
     points = [p for b in raced or boots for p in b.points if not p.live]
-    levels = [level for p in points for level in (p.details or {}).get("levels", ())]
+    levels = [level for p in points for level in (p.details or {}).get("levels", ()) if _has_latencies(level)]
     changes = LaunchConfig.of(boots[0].flags, boots[0].env).differences(plan.space.fixed)
     name = str(LaunchConfig.of({key: new for key, (_, new) in changes.items() if new is not None}))
     for load in dict.fromkeys(level["load"] for level in levels):
@@ -74,6 +74,10 @@ def _of_config(plan: Plan, boots: Sequence[BootRow]) -> Iterable[Spot]:
                 _mean(same, "tpot_ms"),
                 bool(raced),
             )
+
+
+def _has_latencies(level: dict[str, Any]) -> bool:
+    return all(level["measurement"][metric]["n"] > 0 for metric in ("ttft_ms", "tpot_ms"))
 
 
 def _mean(levels: Sequence[dict[str, Any]], name: str) -> float:

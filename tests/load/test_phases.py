@@ -28,7 +28,8 @@ def samples(
         failed += fails * here * TICK_S / 20
         flight = int(32 + growth * (at - 100) + rng.normal())
         ended = int(events / 20)
-        yield Sample(at, int(events), int(events > 0), ended + flight, ended, int(failed), flight, at - 0.1, 0.0, 0.0)
+        begun = (ended + min(flight, 32)) * (events > 0)
+        yield Sample(at, int(events), begun, ended + flight, ended, int(failed), flight, at - 0.1, 0.0, 0.0)
 
 
 def run(controller: Controller, loads: Iterator[Sample]) -> float:

@@ -135,8 +135,13 @@ def test_no_rate_for_anybody_ends_without_an_export(settings: RunSettings, monke
 
 
 def level(n: int, rate: float) -> dict[str, Any]:
+    """A load's record; at 500 tok/s it was clearly worse and ended before any request did."""
+    ended = 0 if rate == 500 else 20
     figures = {"output_tokens_per_s": rate, "ttft_ms": 1e4 * n / rate, "tpot_ms": 1e3 * n / rate}
-    return {"load": f"{n} in flight", **figures, "violations": {}}
+    known = {"ttft_ms": {"n": ended}, "tpot_ms": {"n": ended}}
+    return {"load": f"{n} in flight", "violations": {}, "measurement": known} | (
+        figures if ended else dict(figures, ttft_ms=0.0, tpot_ms=0.0)
+    )
 
 
 def test_pareto_ends_with_one_configuration_for_each_mode(
@@ -169,4 +174,5 @@ def test_pareto_ends_with_one_configuration_for_each_mode(
     spots = frontier(prepare(settings), row)
     assert (spots[0].load, spots[0].config) == ("2 in flight", "--max-num-seqs 2")
     assert (spots[-1].load, spots[-1].config) == ("32 in flight", "--block-size 32")
+    assert all(spot.ttft_ms > 0 for spot in spots)
     assert any("Frontier" in note for note in machine.notes)
