@@ -141,7 +141,7 @@ def run(
         typer.Option(
             "--warm-boot/--no-warm-boot",
             envvar="AUTOTUNE_WARM_BOOT",
-            help="Fork search engines from a process that has imported vLLM (default: on a CPU only).",
+            help="Fork search engines from a process that has imported vLLM (default: yes; the race never does).",
         ),
     ] = None,
     live_limits: Annotated[

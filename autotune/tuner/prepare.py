@@ -67,7 +67,7 @@ def prepare(settings: RunSettings) -> Plan:
         concurrency=concurrency,
         space=space,
         variants=variants,
-        warm_boots=device.kind == "cpu" if settings.warm_boot is None else settings.warm_boot,
+        warm_boots=settings.warm_boot is not False,
         live_limits=settings.live_limits is not False,
         remarks=tuple(r for r in (_demo_remark(model), remark, *about) if r),
         incumbents=incumbents,
