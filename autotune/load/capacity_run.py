@@ -7,7 +7,7 @@ from typing import Protocol
 from autotune.load.capacity import Capacity, Probe, find_capacity
 from autotune.load.measure import measure
 from autotune.load.phases import Rule
-from autotune.load.slo import Slo
+from autotune.load.slo import LOOK_Z, Slo
 from autotune.load.stopping import GROWTH_S, decided, diverging
 from autotune.load.types import LoadSpec, Measurement, Target
 from autotune.workload.arrivals import Poisson
@@ -18,6 +18,8 @@ CEILING_CONCURRENCY = 64
 SHORTEST_WARMUP_S = 4.0
 # A queue that grows shows in a latency only after about as long as that latency is.
 WINDOW_OF_LIMIT = 3.0
+# What a probe lets pass is confirmed: it may be surer than not with 50 requests where a confirmation needs 130.
+PROBE_Z = 1.64
 
 
 class Take(Protocol):
@@ -92,7 +94,7 @@ def measure_capacity(
             stop=stop,
             slos=slos,
             rules=(
-                decided(slos, shortest_s=shortest_s, horizon_s=longest_s),
+                decided(slos, shortest_s=shortest_s, horizon_s=longest_s, z=LOOK_Z if confirming else PROBE_Z),
                 diverging(shortest_s=max(shortest_s, GROWTH_S)),
             ),
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune.load.phases import Rule, View
 from autotune.load.records import Outcome
-from autotune.load.slo import Scored, Slo, judge, scored
+from autotune.load.slo import LOOK_Z, Scored, Slo, judge, scored
 from autotune.load.stats import mean_interval, student_t
 from autotune.load.types import SloResult
 
@@ -68,8 +68,8 @@ def mean_known(share: float, *, shortest_s: float = SHORTEST_S, least: int = 30)
     return rule
 
 
-def decided(slos: Sequence[Slo], *, shortest_s: float = SHORTEST_S, horizon_s: float = 0.0) -> Rule:
-    """End once every SLO is met, or one is missed, beyond doubt.
+def decided(slos: Sequence[Slo], *, shortest_s: float = SHORTEST_S, horizon_s: float = 0.0, z: float = LOOK_Z) -> Rule:
+    """End once every SLO is met, or one is missed, beyond the doubt that ``z`` leaves.
 
     With ``horizon_s`` "met" also means that it would hold at the end of a window of that length: the load has lasted
     longer than its requests do, and the queue before their first tokens does not grow towards a limit.
@@ -79,7 +79,7 @@ def decided(slos: Sequence[Slo], *, shortest_s: float = SHORTEST_S, horizon_s: f
         if view.progress.window_s < shortest_s:
             return None
         latencies = _due_and_ended(view)
-        results = [judge(slo, latencies) for slo in slos]
+        results = [judge(slo, latencies, z=z) for slo in slos]
         missed = next((result for result in results if result.standing == "missed"), None)
         if missed:
             return f"SLO missed: {missed.slo}"
