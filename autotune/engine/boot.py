@@ -206,9 +206,9 @@ class _Attempt:
         for raw in lines:
             for line in parse(raw, 0):
                 self.reader.feed(line)
+                if self.reader.phase.rank > self.phase.rank:
+                    self._begin(self.reader.phase)
         self.progress.logged(lines)
-        if self.reader.phase.rank > self.phase.rank:
-            self._begin(self.reader.phase)
 
     def _begin(self, phase: BootPhase) -> None:
         self._close_phase()
@@ -218,8 +218,7 @@ class _Attempt:
 
     def _close_phase(self) -> None:
         seconds = time.monotonic() - self.phase_began
-        if seconds > 0.001 or self.phase in self.phases_s:
-            self.phases_s[str(self.phase)] = self.phases_s.get(str(self.phase), 0.0) + seconds
+        self.phases_s[str(self.phase)] = self.phases_s.get(str(self.phase), 0.0) + seconds
 
     def _meet_stranger(self) -> None:
         """Two looks in a row: a socket may be seen a moment before the process that holds it."""
