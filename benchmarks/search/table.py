@@ -10,10 +10,11 @@ A table is a JSON Lines file. The first line describes the scenario, every other
     {"kind": "load", "flags": {…as booted…}, "live": {"max-num-seqs": 256}, "boot": 0, "value": 8239.0,
      "metrics": {"itl_p99_ms": 87.0}, "seconds": 16.0}
 
-``flags`` name only what differs from vLLM's defaults. ``boot`` numbers the engines of equal flags, so that a replay
-can draw a boot first and then its loads: noise between boots stays noise between boots. The last replicate of every
-configuration is held out: it is the truth that scores a run, and no search ever sees it (one replicate only: it
-is both, and the report says so). A search may only propose what the table holds; ``covers`` answers that.
+Rows of another kind are notes, and loads with ``problems`` count for nothing. ``flags`` name only what differs from
+vLLM's defaults. ``boot`` numbers the engines of equal flags, so that a replay can draw a boot first and then its loads:
+noise between boots stays noise between boots. The last replicate of every configuration is held out: it is the truth
+that scores a run, and no search ever sees it (one replicate only: it is both, and the report says so). A search may
+only propose what the table holds; ``covers`` answers that.
 """
 
 import json
@@ -134,6 +135,8 @@ def _fill(table: MeasuredTable, rows: Iterable[Mapping[str, Any]]) -> None:
         config = LaunchConfig.of(row["flags"])
         if row["kind"] == "boot":
             table.boots[config] = row
+        elif row["kind"] != "load" or row.get("problems"):
+            continue
         elif row.get("live"):
             live[config.merged(LaunchConfig.of(row["live"]))].append(row)
         else:

@@ -42,7 +42,7 @@ def test_index_and_config_are_inverse_and_defaults_have_one_spelling():
 def test_clock_charges_cold_and_hot_boots_and_cheap_live_points():
     clock = Clock(SyntheticMachine(load_truth(FEW)), np.random.default_rng(0))
     costs = [clock.run(suggestion(LaunchConfig())).cost_s for _ in range(2)]
-    assert 100 < costs[0] < 180 and 60 < costs[1] < 100
+    assert 100 < costs[0] < 180 and 30 < costs[1] < 60, "imports are paid once, the compile cache is hot"
     live = clock.run(suggestion(LaunchConfig(), {"max-num-seqs": 256}))
     assert live.boot_s == 0 and live.fidelity == "live" and live.cost_s < 20
     assert clock.boots == 2 and clock.trials == 3
