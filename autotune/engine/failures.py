@@ -34,7 +34,7 @@ from autotune.engine.margins import (
     length_margin,
     startup_margin,
 )
-from autotune.engine.oom import oom_class, oom_margin, taken_by_others
+from autotune.engine.oom import oom_class, oom_margin
 from autotune.engine.patterns import OOM
 
 __all__ = ["Diagnosis", "Failure", "Margin", "MarginBytes", "MarginTokens", "classify", "diagnose"]
@@ -263,7 +263,7 @@ def _without_known_cause(reader: BootReader, finder: CauseFinder, around: _Circu
 def _from_cause(cause: Cause, reader: BootReader, around: _Circumstances) -> Failure:
     name = cause.cls or "unknown"
     if name == OOM:
-        name = _oom(cause, reader, around)
+        name = oom_class(cause, ready=reader.ready, eager=reader.eager, baseline_free_bytes=around.baseline_free_bytes)
     if name == "killed" and around.oom_kills:
         name = "host_oom"
     margin = _margin(name, cause.message, reader)
@@ -279,12 +279,6 @@ def _from_cause(cause: Cause, reader: BootReader, around: _Circumstances) -> Fai
         margin=margin,
         consequence=_consequence(name, cause.message, margin, around),
     )
-
-
-def _oom(cause: Cause, reader: BootReader, around: _Circumstances) -> str:
-    if around.baseline_free_bytes is not None and taken_by_others(cause.message, around.baseline_free_bytes):
-        return "oom_neighbour"
-    return oom_class(cause, ready=reader.ready, eager=reader.eager)
 
 
 def _margin(name: str, message: str, reader: BootReader) -> Margin | None:

@@ -39,8 +39,10 @@ _BY_FUNCTION = (
 )
 
 
-def oom_class(cause: Cause, *, ready: bool, eager: bool) -> str:
-    """The name of the class of an out-of-memory error."""
+def oom_class(cause: Cause, *, ready: bool, eager: bool, baseline_free_bytes: int | None) -> str:
+    """The name of the class of an out-of-memory error; ``baseline_free_bytes`` were free before the engine started."""
+    if baseline_free_bytes is not None and _taken_by_others(cause.message, baseline_free_bytes):
+        return "oom_neighbour"
     margin = oom_margin(cause.message)
     if margin and margin.available >= 2 * margin.needed and margin.available - margin.needed >= GIB:
         return "oom_suspect"
@@ -49,7 +51,7 @@ def oom_class(cause: Cause, *, ready: bool, eager: bool) -> str:
     return _by_frames(cause) or _by_progress(cause, eager=eager)
 
 
-def taken_by_others(message: str, baseline_free_bytes: int) -> bool:
+def _taken_by_others(message: str, baseline_free_bytes: int) -> bool:
     """Whether other processes took, since ``baseline_free_bytes`` were free, what the allocation lacked.
 
     Where the message does not name the engine's own share, the process that it names may be the engine.

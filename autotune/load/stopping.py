@@ -4,12 +4,12 @@ A rule is asked four times a second from the start of the window and may end it 
 a shortest window of its own, and an interval wider than 95 % because it looks often.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from autotune.load.phases import Rule, View
-from autotune.load.records import Outcome
+from autotune.load.records import Outcome, Sample
 from autotune.load.slo import LOOK_Z, Scored, Slo, judge, scored
 from autotune.load.stats import mean_interval, student_t
 from autotune.load.types import SloResult
@@ -101,7 +101,7 @@ def _lasts(view: View, slos: Sequence[Slo], results: Sequence[SloResult], horizo
     full = [sample for sample in view.samples if sample.at >= load_start + life_s]
     if view.progress.elapsed_s < LIVES * life_s or len(full) < FEWEST_SAMPLES:
         return False
-    slope, error, _ = _trend([s.at for s in full], [float(s.sent - s.first_tokens) for s in full])
+    slope, error, _ = _trend(full, _waiting)
     rate = (full[-1].sent - full[0].sent) / (full[-1].at - full[0].at)
     waits = [
         (slo.limit_ms - (r.value_ms or 0.0)) / 1e3 for slo, r in zip(slos, results, strict=True) if slo.metric != "tpot"
@@ -129,17 +129,21 @@ def diverging(*, shortest_s: float = GROWTH_S) -> Rule:
     def rule(view: View) -> str | None:
         if view.progress.window_s < shortest_s or not view.open_loop:
             return None
-        at = [s.at for s in view.samples]
-        slope, error, level = _trend(at, [float(s.in_flight) for s in view.samples])
-        error = max(error, _chance_slope(level, _life_s(view), at[-1] - at[0]))
+        slope, error, level = _trend(view.samples, lambda sample: sample.in_flight)
+        error = max(error, _chance_slope(level, _life_s(view), view.samples[-1].at - view.samples[0].at))
         if slope - 3 * error > 0 and slope * view.progress.window_s > 0.5 * level:
             return f"diverging queue: {slope:+.3g} requests in flight per second"
-        waiting, error, _ = _trend(at, [float(s.sent - s.first_tokens) for s in view.samples])
+        waiting, error, _ = _trend(view.samples, _waiting)
         if waiting - 3 * error > 0 and waiting * view.progress.window_s > FEWEST_WAITING + 0.1 * level:
             return f"diverging queue: {waiting:+.3g} requests more per second wait for their first token"
         return None
 
     return rule
+
+
+def _waiting(sample: Sample) -> int:
+    """Requests that have no token yet."""
+    return sample.sent - sample.first_tokens
 
 
 def _life_s(view: View) -> float:
@@ -157,15 +161,17 @@ def _chance_slope(level: float, life_s: float, span_s: float) -> float:
     return float(np.sqrt(12 * level * life_s / span_s**3)) if span_s > 0 else float("inf")
 
 
-def _trend(at: Sequence[float], values: Sequence[float]) -> tuple[float, float, float]:
-    """Slope per second over batches of a series, its standard error, and the series' mean."""
-    batches = min(12, len(at))
+def _trend(samples: Sequence[Sample], count: Callable[[Sample], int]) -> tuple[float, float, float]:
+    """Slope per second over batches of what ``count`` takes from samples, its standard error, and the mean."""
+    times = np.array([sample.at for sample in samples])
+    values = np.array([float(count(sample)) for sample in samples])
+    batches = min(12, len(times))
     if batches < 4:
-        return 0.0, float("inf"), float(np.mean(values))
-    t = np.array([part.mean() for part in np.array_split(np.array(at), batches)])
-    y = np.array([part.mean() for part in np.array_split(np.array(values), batches)])
+        return 0.0, float("inf"), float(values.mean())
+    t = np.array([part.mean() for part in np.array_split(times, batches)])
+    y = np.array([part.mean() for part in np.array_split(values, batches)])
     centred = t - t.mean()
     slope = float(centred @ y / (centred @ centred))
     rest = y - y.mean() - slope * centred
     error = float(np.sqrt(rest @ rest / (batches - 2) / (centred @ centred)))
-    return slope, error * student_t(batches - 2) / 2, float(np.mean(values))
+    return slope, error * student_t(batches - 2) / 2, float(values.mean())

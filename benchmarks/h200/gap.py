@@ -1,6 +1,6 @@
 """What stands between an engine and its roofline: loads that leave one part out at a time.
 
-    python benchmarks/h200/gap.py --model DIR --flags '{"load-format": "dummy"}' --out gap.jsonl
+    python benchmarks/h200/gap.py --model DIR --vocab-size 151936 --flags '{…}' --cache DIR --out gap.jsonl
 
 One engine answers the whole mix, prompts alone (one token each) and answers alone (a short prompt), the last at several
 concurrencies; a second one, equal but for ``stream-interval``, answers the mix and answers alone with almost no work

@@ -15,6 +15,7 @@ from autotune.space.config import LaunchConfig
 # Seconds on an H200: the imports of a plain boot, and what is left of them in a warm one. The first boot of a run pays
 # the first, for its warm server.
 IMPORTS_S, WARM_IMPORTS_S = 42.0, 4.0
+IMPORTED = "imported"
 COMPILE_FLAGS = ("max-num-seqs", "max-num-batched-tokens", "block-size", "kv-cache-dtype", "quantization")
 
 
@@ -56,13 +57,13 @@ class SyntheticMachine:
         eager = config.get("enforce-eager") is True
         key = tuple(config.get(f) for f in COMPILE_FLAGS)
         weights_gb = self.surface.scenario.params_b * (1.06 if config.get("quantization") else 2.0)
-        seconds = (WARM_IMPORTS_S if warm else IMPORTS_S) + 0.14 * weights_gb + 6
+        seconds = (WARM_IMPORTS_S if IMPORTED in warm else IMPORTS_S) + 0.14 * weights_gb + 6
+        warm.add(IMPORTED)
         if margin > 0:
             seconds += 0 if eager else 8 + (7 if key in warm else rng.uniform(35, 80))
             warm.add(key)
         else:
             seconds += 0 if eager or key in warm else 20
-            warm.add(IMPORTS_S)
         return margin > 0, seconds * rng.normal(1, 0.03), margin
 
     def boot_noise(self, config: LaunchConfig, rng: np.random.Generator) -> float:
