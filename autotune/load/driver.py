@@ -88,8 +88,9 @@ class Driver:
         return self._result
 
     def _start_closed(self, concurrency: int) -> None:
-        for age in stratified(self._rng, concurrency)[self._client :: self._clients]:
-            self._send(self._exchange(self._prompts.next(age=float(age)), time.perf_counter()))
+        ages = stratified(self._rng, concurrency)[self._client :: self._clients]
+        for planned in self._prompts.first_wave([float(age) for age in ages]):
+            self._send(self._exchange(planned, time.perf_counter()))
         self._loop.call_soon(self._build_ahead)
 
     def _build_ahead(self) -> None:

@@ -1,11 +1,16 @@
 """When a point is warm, and when it is measured: the controller that a running load reports to.
 
-    warm-up   until the rate of events is steady: at least ``settle_s`` after the first token, every slot
-              of a closed loop has ended a request (or four times ``settle_s`` are over), and the two
-              halves of the last seconds differ by no more than 5 % or twice their standard error
+    warm-up   until the rate of events is steady: at least ``settle_s`` after the first token, a closed loop
+              has had one turn, and the two halves of the last seconds differ by no more than 5 % or
+              twice their standard error
     window    until a rule says that its decision is made, or (from ``min_s`` and ``min_requests`` on) the
               interval of the rate is narrow enough, or ``max_s``
     drain     open loop only: load goes on until every request that was due in the window has ended
+
+A closed loop has had one *turn* when as many requests have ended as it has slots. Until the first one is over the
+server digests the prompts of all slots at once, which small token budgets make it do for many seconds at a rate that
+looks steady. From then on a loop of equally long requests repeats itself turn by turn: its rate over whole turns is
+exact, over a part of one it can be a fifth off. So its window ends with a turn, unless none fits into ``max_s``.
 
 Closed loops need no drain: requests that *end* in the window are a fair sample of all once the load is steady,
 and those in flight at its end are cut.
@@ -38,6 +43,8 @@ class Progress:
     in_flight: int
     ended: int
     failed: int
+    turns: float = 0.0
+    """Turns of a closed loop that the window holds; an open loop has none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +88,7 @@ class Controller:
         self._first_token_at: float | None = None
         self._moved_at, self._events = 0.0, -1
         self._window_index = 0
+        self._turns_seen = 0
         self._next_check = 0.0
 
     def on_tick(self, sample: Sample) -> bool:
@@ -156,10 +164,10 @@ class Controller:
             return
         load, warm_s = self._load, sample.at - self._first_token_at
         too_long = warm_s >= load.warmup_max_s
-        slots = load.concurrency or 1
-        turned = sample.ended >= slots or warm_s >= 4 * load.settle_s
-        if too_long or (warm_s >= load.settle_s and turned and self._steady(warm_s)):
-            self.window_start, self.settled = sample.at, not too_long
+        turned = sample.ended >= (load.concurrency or 1)
+        steady = warm_s >= load.settle_s and self._steady(warm_s)
+        if too_long or (turned and steady):
+            self.window_start, self.settled = sample.at, steady
             self._window_index = len(self.samples) - 1
 
     def _steady(self, warm_s: float) -> bool:
@@ -184,11 +192,22 @@ class Controller:
             if reason:
                 self.by_rule = True
                 return reason
-        if progress.window_s < load.min_s or load.precision <= 0:
+        turn_over = self._turn_over(progress)
+        if progress.window_s < load.min_s or load.precision <= 0 or not turn_over:
             return None
         if progress.ended >= load.min_requests and progress.rate.relative_half_width <= load.precision:
             return f"rate known within {100 * load.precision:g} %"
+        if load.concurrency and progress.window_s * (1 + 1 / int(progress.turns)) > load.max_s:
+            turns = int(progress.turns)
+            return f"{turns} turn{'s' * (turns > 1)} of the loop; one more would not fit into {load.max_s:g} s"
         return None
+
+    def _turn_over(self, progress: Progress) -> bool:
+        """Whether a turn of the closed loop has ended since the last look; an open loop may end at any time."""
+        if self._load.concurrency is None:
+            return True
+        before, self._turns_seen = self._turns_seen, int(progress.turns)
+        return self._turns_seen > before
 
     def _view(self, progress: Progress) -> View:
         assert self.window_start is not None
@@ -205,6 +224,7 @@ class Controller:
             in_flight=sample.in_flight,
             ended=sample.ended - base.ended,
             failed=sample.failed - base.failed,
+            turns=(sample.ended - base.ended) / self._load.concurrency if self._load.concurrency else 0.0,
         )
         if self._on_progress:
             self._on_progress(progress)

@@ -16,6 +16,7 @@ from autotune.load.types import SloResult
 
 SHORTEST_S = 3.0
 LOOKS = 2.0
+PART_OF_A_TURN = 0.25
 GROWTH_S = 6.0
 # A server that was empty takes in what it cannot keep for as long as the first requests last.
 LIVES = 2.0
@@ -24,13 +25,18 @@ FEWEST_WAITING = 3.0
 
 
 def clearly_worse(than_events_per_s: float, *, shortest_s: float = SHORTEST_S) -> Rule:
-    """End once the rate is below the incumbent's beyond doubt (interval twice as wide as 95 %)."""
+    """End once the rate is below the incumbent's beyond doubt (interval twice as wide as 95 %).
+
+    Before a closed loop has had a whole turn its rate may be ``PART_OF_A_TURN`` off, whatever the interval says.
+    """
 
     def rule(view: View) -> str | None:
-        rate = view.progress.rate
-        if view.progress.window_s < shortest_s or rate.high is None:
+        progress, rate = view.progress, view.progress.rate
+        if progress.window_s < shortest_s or rate.high is None:
             return None
         high = rate.value + LOOKS * (rate.high - rate.value)
+        if not view.open_loop and progress.turns < 1:
+            high *= 1 + PART_OF_A_TURN
         return f"clearly worse than {than_events_per_s:.4g} per second" if high < than_events_per_s else None
 
     return rule

@@ -36,8 +36,8 @@ class LoadSpec:
     """How to load a server, and for how long.
 
     Closed loop: ``concurrency`` requests are always in flight. Open loop: requests are sent when ``arrival``
-    says, whatever the server does. The scored window starts when the token rate is steady (not before
-    ``settle_s``, at the latest after ``warmup_max_s``) and lasts between ``min_s`` and ``max_s``.
+    says, whatever the server does. The scored window starts when the token rate is steady and every slot may have ended
+    a request (not before ``settle_s``, at the latest after ``warmup_max_s``) and lasts between ``min_s`` and ``max_s``.
     It ends early once the throughput interval's half-width is at most ``precision`` of its mean.
     A ``precision`` of 0 leaves the end to rules and ``max_s``. ``error_budget`` is the share of requests that
     may fail. ``processes`` client processes share the load; ``AUTO_PROCESSES`` takes as many as needed. Sends of an

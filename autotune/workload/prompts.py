@@ -18,10 +18,11 @@ Chat messages, and completions where no vocabulary size is known, are text made 
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ Ids = npt.NDArray[np.int32]
 Prompt = Ids | str | tuple[Mapping[str, Any], ...]
 BLOCK = 64
 UNIQUE_TOKENS = 4
+CANDIDATES = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,15 +126,30 @@ class PromptStream:
         self._plans = self._plan()
         self._index = 0
 
-    def next(self, *, age: float = 0.0) -> PlannedRequest:
-        """The next request.
+    def next(self) -> PlannedRequest:
+        """The next request."""
+        return self._request(next(self._plans), 0)
 
-        ``age`` in [0, 1) is the share of the answer that counts as written: that many tokens move from the
-        answer into the prompt, which is what a request in the middle of its life looks like to an engine.
+    def first_wave(self, ages: Sequence[float]) -> Iterator[PlannedRequest]:
+        """One request in the middle of its life for each of ``ages``.
+
+        An age in [0, 1) is the share of the answer that counts as written: that many tokens move from the answer into
+        the prompt, which is what a running request looks like to an engine. Long answers run for longer, so that
+        more of those which run at any moment are long: generated lengths are drawn in proportion to their answers.
         """
-        plan = next(self._plans)
-        age = 0.0 if plan.given is not None else age
-        moved = int(age * plan.output_tokens)
+        for age, plan in zip(ages, self._running(len(ages)), strict=False):
+            yield self._request(plan, 0 if plan.given is not None else int(age * plan.output_tokens))
+
+    def _running(self, count: int) -> Iterator["_Plan"]:
+        if not self.workload.shapes:
+            return self._plans
+        found = list(islice(self._plans, CANDIDATES * count))
+        tokens = np.cumsum([plan.output_tokens for plan in found])
+        at = (np.arange(count) + 0.5) / count * tokens[-1]
+        return (found[int(i)] for i in np.searchsorted(tokens, at))
+
+    def _request(self, plan: "_Plan", moved: int) -> PlannedRequest:
+        """The planned request with its first ``moved`` answer tokens in the prompt."""
         request = PlannedRequest(
             self._index,
             self._prompt(plan, moved),

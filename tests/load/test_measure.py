@@ -79,9 +79,9 @@ def test_prompts_are_made_while_the_server_works(
     """10 ms a prompt would cost 2.5 % of a slot's time; what can't be made in time is still a saturated client."""
     make = PromptStream.next
 
-    def slow(self: PromptStream, *, age: float = 0.0) -> PlannedRequest:
+    def slow(self: PromptStream) -> PlannedRequest:
         time.sleep(making_s)
-        return make(self, age=age)
+        return make(self)
 
     monkeypatch.setattr(PromptStream, "next", slow)
     m = run(mock(**CALM).target, LoadSpec.closed(2, **QUICK))

@@ -65,7 +65,7 @@ def test_own_requests_keep_their_text_behind_a_mark(tmp_path: Path) -> None:
     texts = []
     for point in ("p", "q"):
         prompts = PromptStream(workload, seed=1, point_id=point, vocab_size=None)
-        texts += [prompts.next(age=0.5).prompt[0]["content"] for _ in range(3)]
+        texts += [request.prompt[0]["content"] for request in prompts.first_wave([0.5] * 3)]
     assert [text[9:] for text in texts] == ["Hi", "Ho", "Hi"] * 2
     marks = [text[:8] for text in texts]
     assert marks[0] == marks[1] and len(set(marks)) == 4

@@ -130,8 +130,16 @@ def test_shared_prefixes_are_shared_inside_a_point_only() -> None:
 
 
 def test_a_request_in_the_middle_of_its_life_keeps_its_total() -> None:
-    request = stream(load_workload("batch-512-256")).next(age=0.5)
+    (request,) = stream(load_workload("batch-512-256")).first_wave([0.5])
     assert (request.prompt_tokens, request.output_tokens, request.partial) == (640, 128, True)
+
+
+def test_the_first_wave_holds_more_long_answers_as_they_run_for_longer() -> None:
+    workload = load_workload("chat")
+    prompts = stream(workload)
+    later = np.array([prompts.next().output_tokens for _ in range(4000)])
+    first = np.array([request.output_tokens for request in stream(workload).first_wave([0.0] * 1000)])
+    assert first.mean() == pytest.approx((later**2).mean() / later.mean(), rel=0.05)
 
 
 def test_avoided_ids_never_appear() -> None:
