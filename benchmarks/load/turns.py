@@ -76,8 +76,8 @@ def summary(found: list[dict[str, Any]]) -> str:
         points = [row["tok_s"] for row in found if (row["budget"], row["what"]) == (budget, "point")]
         long = [row["tok_s"] for row in found if (row["budget"], row["what"]) == (budget, "long")]
         told = ", ".join(f"{value:,.0f}" for value in points)
-        over = f"{fmean(points) / long[0] - 1:+.1%}" if long and points else ""
-        lines.append(f"| {budget} | {told} | {long[0] if long else '':,} | {over} |")
+        settled, over = (f"{long[0]:,.0f}", f"{fmean(points) / long[0] - 1:+.1%}") if long and points else ("", "")
+        lines.append(f"| {budget} | {told} | {settled} | {over} |")
     return "\n".join(lines)
 
 
