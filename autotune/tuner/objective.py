@@ -99,16 +99,14 @@ class Reading:
 class Objective(ABC):
     """One objective, fully decided. ``slos`` are the person's; ``processes`` client processes (0 = as needed).
 
-    ``blocks`` is how often the baseline is measured, ``noise`` the spread between boots that is assumed before it is
-    known, ``worth`` the smallest gain (fraction) that justifies a change, ``pick_margin`` the share of each limit that
-    what is picked for the race must have to spare.
+    ``blocks`` is how often the baseline is measured, ``worth`` the smallest gain (fraction) that justifies a change,
+    ``pick_margin`` the share of each limit that what is picked for the race must have to spare.
     """
 
     name: ClassVar[str]
     direction: ClassVar[Direction] = "maximize"
     unit: ClassVar[str] = "tok/s"
     blocks: ClassVar[int] = 3
-    noise: ClassVar[float] = PRIOR_SIGMA
     worth: ClassVar[float] = 0.01
     pick_margin: ClassVar[float] = SLO_MARGIN
     aspects: ClassVar[tuple[str, ...]] = ()
@@ -141,6 +139,10 @@ class Objective(ABC):
     def options(self) -> Mapping[str, float]:
         """What else was asked, by name: part of the study's identity."""
         return {}
+
+    def noise(self, window_s: float) -> float:
+        """The spread between boots (fraction) that is assumed before it is known, for windows of ``window_s``."""
+        return PRIOR_SIGMA
 
     def load_of(self, aspect: str) -> str:
         """The load of a figure, in words."""

@@ -102,13 +102,18 @@ class Incumbent:
         return value > than if self.objective.direction == "maximize" else value < than
 
 
+def window_s(plan: Plan, *, race: bool) -> float:
+    """Seconds that the shortest scored window of a point of the search, or of the race, lasts."""
+    asked_s = (plan.settings.race_window_s if race else None) or plan.settings.window_s
+    return asked_s or WINDOW_S[plan.device.kind]
+
+
 def effort(plan: Plan, incumbent: Incumbent, *, race: bool, baseline: bool = False, brief: bool = False) -> Effort:
     """How long a point may take; the baseline is never cut short, for all else is compared with it.
 
     A ``brief`` point of the race may last no longer than one of the search.
     """
-    asked_s = (plan.settings.race_window_s if race else None) or plan.settings.window_s
-    shortest_s = asked_s or WINDOW_S[plan.device.kind]
+    shortest_s = window_s(plan, race=race)
     longest, precision = (RACE_LONGEST, RACE_PRECISION) if race else (SEARCH_LONGEST, SEARCH_PRECISION)
     return Effort(
         shortest_s=shortest_s,

@@ -7,7 +7,7 @@ from autotune.store.models import BootRow
 from autotune.tuner.engines import FINAL, PLAIN, record_boot
 from autotune.tuner.finals import LEAST_ROUNDS
 from autotune.tuner.plan import Plan
-from autotune.tuner.points import RACE_LONGEST, SEARCH_LONGEST, WINDOW_S
+from autotune.tuner.points import RACE_LONGEST, SEARCH_LONGEST, window_s
 
 MOST_FINALISTS = 2
 RACE_SHARE = 0.35
@@ -18,14 +18,12 @@ def study_budget(
     plan: Plan, boots: Sequence[BootRow], before_s: float, trials_done: int, clock: Callable[[], float]
 ) -> Budget:
     """The study's budget after ``before_s`` seconds and ``trials_done``; ``boots`` are what forecasts rest on."""
-    window_s = plan.settings.window_s or WINDOW_S[plan.device.kind]
-    race_window_s = plan.settings.race_window_s or window_s
     budget = Budget(
         seconds=plan.settings.budget_s,
         trials=_trials(plan),
         race_visits=race_visits(MOST_FINALISTS, given(plan)),
         least_trials=given(plan) + LEAST_TRIALS,
-        race_extra_s=RACE_LONGEST * race_window_s - SEARCH_LONGEST * window_s,
+        race_extra_s=RACE_LONGEST * window_s(plan, race=True) - SEARCH_LONGEST * window_s(plan, race=False),
         before_s=before_s,
         trials_done=trials_done,
         points_s=[p.duration_s for b in boots if b.role not in PLAIN for p in b.points],

@@ -36,7 +36,7 @@ from autotune.tuner.first import first_configs
 from autotune.tuner.judge import Judge
 from autotune.tuner.physics import DevicePhysics
 from autotune.tuner.plan import Plan
-from autotune.tuner.points import stored_figure
+from autotune.tuner.points import stored_figure, window_s
 from autotune.tuner.quality import QualityGuard
 from autotune.tuner.quality_report import with_quality
 from autotune.tuner.recommend import entrant, nearest_miss, recommend
@@ -276,7 +276,8 @@ class Tuner:
         """The noise floor from the baseline's repeated blocks."""
         blocks = [[stored_figure(p, aspect) for p in b.points] for b in self._boots() if b.role == "baseline"]
         known = [[value for value in block if value is not None] for block in blocks]
-        return noise_floor([values for values in known if values], self._plan.objective.noise)
+        assumed = self._plan.objective.noise(window_s(self._plan, race=True))
+        return noise_floor([values for values in known if values], assumed)
 
     def _killed_before(self, suggestion: Suggestion) -> int:
         boots = self._record.boots if self._record else []

@@ -22,6 +22,8 @@ from autotune.load.types import (
     SloResult,
 )
 from autotune.report.figures import figure
+from autotune.search.noise import noise_floor
+from autotune.search.race import Race, Runner
 from autotune.search.roofline import Operating, RooflinePrior
 from autotune.tuner.loader import Loaded
 from autotune.tuner.objective import SLO_MARGIN, Effort, Objective
@@ -173,6 +175,21 @@ def test_goodput_is_searched_with_room_and_from_the_incumbents_bracket() -> None
     assert bench.asked.slos == [Slo("ttft", 0.95, 500 * (1 - SLO_MARGIN))]
     assert bench.asked.bracket == (7.0, 9.0) and bench.asked.tolerance == 0.1
     assert read.value == 8.0 and read.bracket == (8.0, 8.6) and 0 < (read.value_se or 0) < 0.3
+
+
+@pytest.mark.parametrize(("window_s", "verdict"), [(3.0, "adopt"), (10.0, "tie")])
+def test_two_rounds_of_goodput_prove_a_doubling_when_its_noise_is_that_of_short_windows(
+    window_s: float, verdict: str
+) -> None:
+    """Rates of a race on real vLLM with windows of 3 s; as much noise in windows of 10 s would be a warning."""
+    rates = {"default": (31.6, 37.3), "more seqs": (69.1, 64.0)}
+    noise = noise_floor([[30.4]], make("goodput", slos=(TTFT,)).noise(window_s))
+    race = Race(Runner("default", 0), [Runner("more seqs", 1)], noise=noise, max_rounds=4)
+    for _ in range(4):
+        visit = race.next()
+        assert visit is not None
+        race.record(visit, rates[visit.runner][visit.round])
+    assert race.result().verdict == verdict
 
 
 def test_no_rate_that_holds_is_said_with_the_nearest_miss() -> None:
