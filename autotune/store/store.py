@@ -6,6 +6,8 @@ written. A database that fails while a study runs becomes ``StoreError``: a full
 not clear, a lost connection; nothing is half written and the study can be resumed.
 """
 
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from autotune.store.models import BootRow, FailureRow, HostRow, JsonDict, PointR
 from autotune.store.schema import upgrade
 
 _BUSY_TIMEOUT_S = 30
+_RETRY_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +269,21 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute("PRAGMA foreign_keys=ON")
-    cursor.execute("PRAGMA journal_mode=WAL")
+    _use_write_ahead_log(cursor)
     cursor.close()
+
+
+def _use_write_ahead_log(cursor: Any) -> None:
+    # The first to open a database changes its file; SQLite refuses the others meanwhile without waiting.
+    until = time.monotonic() + _BUSY_TIMEOUT_S
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(_RETRY_S)
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -171,6 +171,14 @@ def test_studies_that_write_to_one_database_at_once_wait_for_each_other(url: str
         assert database.execute("select count(*) from autotune_host").fetchone() == (120,)
 
 
+def test_studies_that_open_a_new_database_at_once_wait_for_each_other(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(20):
+            new = f"sqlite:///{tmp_path}/{number}.db"
+            for store in pool.map(Store.open, [new] * 8):
+                store.close()
+
+
 def test_a_database_that_was_removed_is_told_and_not_written_into_nowhere(url: str) -> None:
     store, run_id = store_with_run(url)
     Path(url.removeprefix("sqlite:///")).unlink()
