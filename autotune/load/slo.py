@@ -44,6 +44,8 @@ class Slo:
                 "and LIMIT in ms or s, like ttft_p95=500ms"
             )
         metric = next(name for name in METRICS if name == match[1])
+        if not (float(match[2]) and float(match[3])):
+            raise UsageError(f"--slo {text!r} asks for nothing that can be met or missed: give numbers above 0.")
         return cls(metric, round(float(match[2]) / 100, 6), float(match[3]) * (1000 if match[4] == "s" else 1))
 
     def __str__(self) -> str:

@@ -149,6 +149,7 @@ def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> Ru
         ablation=values.get("ablation") is not False,
     )
     refuse_contradictions(settings.asked)
+    _refuse_windows_without_time(settings)
     return settings
 
 
@@ -191,6 +192,17 @@ def read_window(option: str, given: str | float | None) -> float | None:
     if seconds < SHORTEST_WINDOW_S:
         raise UsageError(f"--{option} {given} is too short to measure anything. Give {SHORTEST_WINDOW_S:g}s or more.")
     return seconds
+
+
+def _refuse_windows_without_time(settings: RunSettings) -> None:
+    """A study measures the defaults once and races them and another in two rounds, all behind boots."""
+    window_s = settings.window_s or 0.0
+    least_s = window_s + 4 * (settings.race_window_s or window_s)
+    if settings.budget_s is not None and least_s >= settings.budget_s:
+        raise UsageError(
+            f"--budget {settings.budget_s:g}s has no room for the windows: the defaults and a race take {least_s:g} s "
+            "in them alone. Give a longer --budget, or a shorter --window or --race-window."
+        )
 
 
 def _read_file(file: Path) -> dict[str, Any]:
