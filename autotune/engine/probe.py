@@ -77,8 +77,10 @@ def ask(
 
 
 def _await_readable(sock: socket.socket, limit_s: float, keep_waiting: Callable[[], None]) -> None:
-    waited_s = 0.0
-    while not select.select([sock], [], [], POLL_S)[0]:
+    # Not select(): that refuses descriptors above 1023, which a thousand requests in flight use up.
+    waited_s, ready = 0.0, select.poll()
+    ready.register(sock, select.POLLIN)
+    while not ready.poll(1000 * POLL_S):
         keep_waiting()
         waited_s += POLL_S
         if waited_s >= limit_s:

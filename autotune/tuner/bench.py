@@ -194,7 +194,7 @@ def _arrival(settings: BenchSettings, workload: Workload, rate_per_s: float) -> 
 
 def _scrape(target: Target) -> EngineMetrics | None:
     try:
-        text = ask(target, "/metrics").decode()
+        text = ask(target, "/metrics").decode(errors="replace")
     except OSError:
         return None
     return parse_metrics(text) if "vllm:" in text else None
