@@ -44,9 +44,10 @@ class Slo:
                 "and LIMIT in ms or s, like ttft_p95=500ms"
             )
         metric = next(name for name in METRICS if name == match[1])
-        if not (float(match[2]) and float(match[3])):
+        percentile, limit = float(match[2]), float(match[3])
+        if not (percentile and limit):
             raise UsageError(f"--slo {text!r} asks for nothing that can be met or missed: give numbers above 0.")
-        return cls(metric, round(float(match[2]) / 100, 6), float(match[3]) * (1000 if match[4] == "s" else 1))
+        return cls(metric, round(percentile / 100, 6), limit * (1000 if match[4] == "s" else 1))
 
     def __str__(self) -> str:
         return f"{self.metric}_p{100 * self.share:g}={self.limit_ms:g}ms"

@@ -177,6 +177,8 @@ def test_studies_that_open_a_new_database_at_once_wait_for_each_other(tmp_path: 
             new = f"sqlite:///{tmp_path}/{number}.db"
             for store in pool.map(Store.open, [new] * 8):
                 store.close()
+            with sqlite3.connect(tmp_path / f"{number}.db") as database:
+                assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_a_database_that_was_removed_is_told_and_not_written_into_nowhere(url: str) -> None:
