@@ -71,32 +71,41 @@ class Point:
 
 @dataclass(slots=True)
 class Incumbent:
-    """The best figures of own boots that met their SLOs, for ending clearly worse points early."""
+    """The best figures of own boots that met their SLOs, for ending clearly worse points early.
+
+    ``bracket`` is the best one's, ``brackets`` holds that of every configuration (by its key) that the search measured.
+    """
 
     objective: Objective
     beat: dict[str, float] = field(default_factory=dict)
     bracket: Bracket = UNKNOWN
+    brackets: dict[str, Bracket] = field(default_factory=dict)
 
     @classmethod
     def of(cls, objective: Objective, record: RunRow | None) -> "Incumbent":
         """As the earlier runs of a study left it."""
         best = cls(objective)
-        boots = record.boots if record else []
-        for row in (p for b in boots if b.role != FINAL for p in b.points if not p.live):
+        boots = [b for b in record.boots if b.role != FINAL] if record else []
+        for key, row in ((b.config_key, p) for b in boots for p in b.points if not p.live):
             details = row.details or {}
             low, high = details.get("bracket") or UNKNOWN
-            best.learn(row.value, details.get("aspects") or {}, (low, high))
+            best.learn(key, row.value, details.get("aspects") or {}, (low, high))
         return best
 
-    def learn(self, value: float | None, aspects: Mapping[str, float], bracket: Bracket) -> None:
-        """Take note of a point; ``value`` None teaches nothing."""
+    def learn(self, key: str, value: float | None, aspects: Mapping[str, float], bracket: Bracket) -> None:
+        """Take note of a point of the configuration ``key``; ``value`` None teaches nothing."""
         if value is None:
             return
+        self.brackets[key] = bracket
         if "" not in self.beat or self._better(value, self.beat[""]):
             self.bracket = bracket
         for name, figure in {"": value, **aspects}.items():
             if name not in self.beat or self._better(figure, self.beat[name]):
                 self.beat[name] = figure
+
+    def start_of(self, key: str) -> Bracket:
+        """Where a search for the highest rate begins: where that of the same configuration ended, else the best's."""
+        return self.brackets.get(key, self.bracket)
 
     def _better(self, value: float, than: float) -> bool:
         return value > than if self.objective.direction == "maximize" else value < than
@@ -108,8 +117,11 @@ def window_s(plan: Plan, *, race: bool) -> float:
     return asked_s or WINDOW_S[plan.device.kind]
 
 
-def effort(plan: Plan, incumbent: Incumbent, *, race: bool, baseline: bool = False, brief: bool = False) -> Effort:
-    """How long a point may take; the baseline is never cut short, for all else is compared with it.
+def effort(
+    plan: Plan, incumbent: Incumbent, key: str, *, race: bool, baseline: bool = False, brief: bool = False
+) -> Effort:
+    """How long a point of the configuration ``key`` may take; the baseline is never cut short, for all else is compared
+    with it.
 
     A ``brief`` point of the race may last no longer than one of the search.
     """
@@ -121,7 +133,7 @@ def effort(plan: Plan, incumbent: Incumbent, *, race: bool, baseline: bool = Fal
         precision=precision,
         race=race,
         beat={} if race or baseline else dict(incumbent.beat),
-        bracket=incumbent.bracket,
+        bracket=incumbent.start_of(key),
         lag_limit_ms=LAG_LIMIT_MS[plan.device.kind],
     )
 

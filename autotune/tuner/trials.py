@@ -113,7 +113,7 @@ class TrialRunner:
         seed = self._seeds()
         point = self.point(running, seed, f"trial-{seed}", live, race=False, baseline=baseline)
         if not live:
-            self._incumbent.learn(point.value, point.reading.aspects, point.reading.bracket)
+            self._incumbent.learn(running.config.key(), point.value, point.reading.aspects, point.reading.bracket)
         return point
 
     def point(
@@ -137,7 +137,14 @@ class TrialRunner:
                 point = take_point(
                     running.engine,
                     self._plan,
-                    effort(self._plan, self._incumbent, race=race, baseline=baseline, brief=brief),
+                    effort(
+                        self._plan,
+                        self._incumbent,
+                        running.config.key(),
+                        race=race,
+                        baseline=baseline,
+                        brief=brief,
+                    ),
                     live=live,
                     seed=seed,
                     point_id=prompts,

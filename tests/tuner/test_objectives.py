@@ -232,9 +232,12 @@ def test_paretos_loads_differ(concurrency: int) -> None:
 
 def test_the_incumbent_is_the_best_in_the_objectives_direction() -> None:
     best = Incumbent(make("latency", rate_per_s=1.0))
-    for value, bracket in ((90.0, (1.0, 2.0)), (None, (3.0, 4.0)), (70.0, (5.0, 6.0)), (80.0, (7.0, 8.0))):
-        best.learn(value, {}, bracket)
+    found = {"a": (90.0, (1.0, 2.0)), "b": (None, (3.0, 4.0)), "c": (70.0, (5.0, 6.0)), "d": (80.0, (7.0, 8.0))}
+    for key, (value, bracket) in found.items():
+        best.learn(key, value, {}, bracket)
     assert best.beat == {"": 70.0} and best.bracket == (5.0, 6.0)
+    # A capacity search begins where that of the same configuration ended, and at the best's where there was none.
+    assert {key: best.start_of(key) for key in found} == {**{k: b for k, (_, b) in found.items()}, "b": (5.0, 6.0)}
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
