@@ -1,10 +1,10 @@
 """Reads space files: follows ``extends``, merges, checks, and keeps lines for every complaint.
 
 A parameter of the extending file is laid over the inherited one key by key, so it may state new values
-only; ``omit`` takes an inherited parameter out. Rules, seeds and fixed flags are added to the inherited
-ones. A person's file without ``extends`` holds all parameters that are to be searched; from the space that
-fits the device (``base``) it takes only what measuring needs there: fixed flags, rules, and whether a
-parameter is live, ordered or a matter of precision.
+only; ``omit`` takes an inherited parameter out. Rules and fixed flags are added to the inherited ones; its
+seeds come before those, for they were written for this device. A person's file without ``extends`` holds
+all parameters that are to be searched; from the space that fits the device (``base``) it takes only what
+measuring needs there: fixed flags, rules, and whether a parameter is live, ordered or a matter of precision.
 """
 
 from collections.abc import Iterable, Mapping
@@ -113,7 +113,7 @@ def _complete(file: SpaceFile, document: Document, parent: SpaceFile | None, bas
             "parameters": kept,
             "omit": {name: why for name, why in omit.items() if name not in own},
             "rules": list(dict.fromkeys([*(source.rules if source else []), *file.rules])),
-            "seeds": [*(_other_seeds(parent, file) if parent else []), *file.seeds],
+            "seeds": [*file.seeds, *(_other_seeds(parent, file) if parent else [])],
             "fixed": _fixed(source, file),
         }
     )

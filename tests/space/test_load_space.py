@@ -296,6 +296,13 @@ def test_a_users_file_takes_from_the_devices_space_only_what_measuring_needs(wri
     assert file.seeds == []
 
 
+def test_a_devices_own_seeds_are_tried_before_those_for_every_gpu():
+    own, inherited = load_shipped("h200"), load_shipped("default")
+    names = [seed.name for seed in own.seeds]
+    assert names[0] == "fp8 throughout" and "fp8 throughout" in [seed.name for seed in inherited.seeds]
+    assert names[-1] == "memory to the KV cache" and len(names) == len(set(names))
+
+
 def test_a_users_fixed_flag_comes_before_the_devices(write):
     file = load_space(
         write("parameters: {a: [1]}\nfixed: {flags: {kv-cache-memory-bytes: 64M}}\n"), load_shipped("cpu")
