@@ -247,8 +247,8 @@ def test_a_length_that_cannot_work_is_refused():
 def test_seeds_that_use_what_is_gone_are_dropped_with_the_reason():
     space = shipped(H200, AWQ)
     assert [dict(seed.flags) for seed in space.seeds] == [
-        {"gpu-memory-utilization": 0.95},
         {"max-num-batched-tokens": 2048, "max-num-seqs": 512},
+        {"gpu-memory-utilization": 0.95},
     ]
     assert reasons(space)["seed fp8 throughout", None] == "quantization is not searched here"
 
