@@ -212,6 +212,8 @@ class _Attempt:
 
     def _begin(self, phase: BootPhase) -> None:
         self._close_phase()
+        # Some are in use for a part of the boot only.
+        self.family.note_files()
         self.phase, self.phase_began = phase, time.monotonic()
         self.progress.entered(phase)
         self.hooks.on_phase(str(phase), self.phase_began - self.began)
@@ -260,6 +262,7 @@ class _Attempt:
         """Judge by the log as it is before our own signals add to it: its first cause, else the verdict."""
         code = None if verdict else self._last_words()
         failure = self._classify(code) or verdict or Failure.of("exited", phase=self.phase, exit_code=code)
+        self.family.note_files(self.spec.log_path)
         stop = self.family.stop(BOOT_GRACE_S)
         raise BootFailed(failure, stop, time.monotonic() - self.began)
 
@@ -285,7 +288,7 @@ class _Attempt:
         self._close_phase()
         self._read_log()
         facts = self.reader.facts()
-        self.family.note_shared_memory()
+        self.family.note_files(self.spec.log_path)
         metrics = self._scrape()
         report = BootReport(
             kind=self.kind,

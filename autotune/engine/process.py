@@ -11,11 +11,10 @@ ever, so:
 The leader's exit is read without freeing its pid (``WNOWAIT``), so that pid and session cannot be given to a
 stranger before the family is gone. Signals go through a pidfd after the start time was compared: never by
 name, never by port. Python's resource tracker is killed last, because once its family is dead it removes
-their shared memory by itself.
+their shared memory by itself; what stays all the same is removed (``remains``).
 """
 
 import os
-import re
 import select
 import signal
 import subprocess
@@ -26,8 +25,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from autotune.engine import procfs
+from autotune.engine import procfs, remains
 from autotune.engine.procfs import ProcessId, ProcessStat
+from autotune.engine.remains import Remains
 from autotune.engine.types import StopReport
 
 RUN_MARK = "AUTOTUNE_RUN_ID"
@@ -194,7 +194,7 @@ class Family:
     run_id: str
     engine_id: str
     _released: bool = field(default=False, init=False)
-    _shared_memory: set["_ShmFile"] = field(default_factory=set, init=False)
+    _files: set[Remains] = field(default_factory=set, init=False)
 
     def members(self) -> list[ProcessStat]:
         """Running processes of this family. Reads only processes that are younger than the leader."""
@@ -209,13 +209,14 @@ class Family:
         in_session = not self._released and stat.sid == self.leader.id.pid
         return in_session or _carries(stat.pid, self.run_id, self.engine_id)
 
-    def note_shared_memory(self) -> None:
-        """Remember which shared memory is ours, in case nobody is left later who could show it."""
-        self._shared_memory |= _segments(self.members())
+    def note_files(self, log_path: Path | None = None) -> None:
+        """Remember which files are ours, in case nobody is left later who could show it."""
+        self._files |= remains.used_by(self.members())
+        self._files |= remains.named_in(log_path) if log_path else set()
 
     def stop(self, grace_s: float = TERM_GRACE_S) -> StopReport:
         """End the whole family, also when the leader is already dead. Safe to call again."""
-        report = end(self.members, grace_s=grace_s, shared_memory=self._shared_memory)
+        report = end(self.members, grace_s=grace_s, files=self._files)
         code = self._exit_code(limit_s=0.0 if report.survivors else 1.0)
         if not report.survivors:
             self.leader.release()
@@ -225,7 +226,7 @@ class Family:
             exit_code=code,
             killed=report.killed,
             survivors=report.survivors,
-            shm_removed=report.shm_removed,
+            files_removed=report.files_removed,
         )
 
     def _exit_code(self, limit_s: float) -> int | None:
@@ -240,23 +241,26 @@ def end(
     members: Callable[[], Iterable[ProcessStat]],
     *,
     grace_s: float = TERM_GRACE_S,
-    shared_memory: "Collection[_ShmFile]" = (),
+    files: Collection[Remains] = (),
 ) -> StopReport:
-    """SIGTERM, ``grace_s``, SIGKILL, until ``members`` finds nobody or ``KILL_LIMIT_S`` is over."""
+    """SIGTERM, ``grace_s``, SIGKILL, until ``members`` finds nobody or ``KILL_LIMIT_S`` is over.
+
+    ``files`` are removed with those that the members use.
+    """
     began = time.monotonic()
     first = list(members())
-    shm = _segments(first) | set(shared_memory)
+    left = remains.used_by(first) | set(files)
     for stat in first:
         send(stat.id, signal.SIGTERM)
     _wait_gone(members, grace_s if first else 0.0)
-    shm |= _segments(members())
+    left |= remains.used_by(members())
     killed = _kill_all(members)
     return StopReport(
         stop_s=time.monotonic() - began,
         exit_code=None,
         killed=killed,
         survivors=tuple(sorted(stat.pid for stat in members())),
-        shm_removed=_remove_orphaned(shm),
+        files_removed=remains.remove(left),
     )
 
 
@@ -303,40 +307,3 @@ def _kill_all(members: Callable[[], Iterable[ProcessStat]]) -> bool:
 
 def _is_tracker(stat: ProcessStat) -> bool:
     return "multiprocessing.resource_tracker" in procfs.command_line(stat.pid)
-
-
-@dataclass(frozen=True, slots=True)
-class _ShmFile:
-    path: str
-    inode: int
-
-
-def _segments(stats: Iterable[ProcessStat]) -> set[_ShmFile]:
-    """Python's shared-memory segments (``psm_*``) that these processes use and that belong to this user."""
-    found = set()
-    for path in {path for stat in stats for path in procfs.shared_memory_files(stat.pid)}:
-        with suppress(OSError):
-            info = os.stat(path)
-            if re.fullmatch(r"/dev/shm/psm_[0-9a-f]+", path) and info.st_uid == os.getuid():
-                found.add(_ShmFile(path, info.st_ino))
-    return found
-
-
-def _remove_orphaned(files: set[_ShmFile]) -> tuple[str, ...]:
-    """Remove those files that are still the same ones and that nobody uses any more."""
-    left = {file for file in files if _same_file(file)}
-    if not left:
-        return ()
-    used = {path for stat in procfs.all_stats() for path in procfs.shared_memory_files(stat.pid)}
-    removed = sorted(file.path for file in left if file.path not in used)
-    for path in removed:
-        with suppress(FileNotFoundError):
-            os.unlink(path)
-    return tuple(removed)
-
-
-def _same_file(file: _ShmFile) -> bool:
-    try:
-        return os.stat(file.path).st_ino == file.inode
-    except OSError:
-        return False

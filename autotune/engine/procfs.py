@@ -197,6 +197,16 @@ def socket_inodes(pid: int) -> set[int]:
     return {int(target[8:-1]) for target in _open_files(pid) if target.startswith("socket:[")}
 
 
+def bound_unix_sockets() -> dict[int, str]:
+    """Paths of the Unix sockets that are bound to a file, by inode."""
+    try:
+        lines = (PROC / "net" / "unix").read_text(errors="replace").splitlines()[1:]
+    except OSError:
+        return {}
+    rows = [fields for line in lines if len(fields := line.split(maxsplit=7)) == 8]
+    return {int(fields[6]): fields[7] for fields in rows if fields[7].startswith("/")}
+
+
 def shared_memory_files(pid: int) -> set[str]:
     """Paths under /dev/shm that the process has open or mapped."""
     return {path for path in (*_open_files(pid), *_mapped_files(pid)) if path.startswith("/dev/shm/")}

@@ -90,15 +90,15 @@ class StopReport:
     """How an engine ended. ``survivors`` lists processes that could not be ended: normally empty.
 
     ``exit_code`` is the leader's, negative for a signal; None where it was never seen. ``killed`` says
-    whether SIGKILL was needed, ``shm_removed`` which of our files in /dev/shm were left behind and taken
-    away.
+    whether SIGKILL was needed, ``files_removed`` which of the engine's files (shared memory, sockets) were left
+    behind and taken away.
     """
 
     stop_s: float
     exit_code: int | None
     killed: bool
     survivors: tuple[int, ...] = ()
-    shm_removed: tuple[str, ...] = ()
+    files_removed: tuple[str, ...] = ()
 
 
 class BootFailed(AutotuneError):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -177,6 +178,17 @@ def test_impossible_flags_fail_alike_in_both_kinds(spec: EngineSpec, warm: WarmS
         boot(impossible, warm=warm)
     assert caught.value.failure.cls.name == "invalid_combination"
     assert warm.broken is None
+
+
+@pytest.mark.parametrize("ended", ["stopped", "killed"])
+def test_a_boot_leaves_no_files_outside_its_own_folders(spec: EngineSpec, ended: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        with boot(replace(spec, environ={**os.environ, "TMPDIR": folder})) as engine:
+            assert any(Path(folder).iterdir()), "vLLM keeps its sockets in the temporary folder"
+            if ended == "killed":
+                for pid in engine.pids():
+                    os.kill(pid, signal.SIGKILL)
+        assert [file.name for file in Path(folder).iterdir() if not file.is_dir()] == []
 
 
 def test_ten_warm_boots_in_a_row_leave_nothing(spec: EngineSpec, warm: WarmServer) -> None:

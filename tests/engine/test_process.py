@@ -2,12 +2,15 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -179,7 +182,7 @@ def test_python_removes_the_shared_memory_of_a_killed_family(spawn: Spawn, tmp_p
     segment = shared_memory_name(tmp_path / "e1.log")
     report = family.stop(grace_s=0.1)
     assert not segment.exists()
-    assert (report.survivors, report.shm_removed) == ((), ())
+    assert (report.survivors, report.files_removed) == ((), ())
 
 
 UNTRACK = "resource_tracker.unregister(segment._name, 'shared_memory')"
@@ -188,23 +191,75 @@ UNTRACK = "resource_tracker.unregister(segment._name, 'shared_memory')"
 def test_shared_memory_that_nobody_tracks_is_removed(spawn: Spawn, tmp_path: Path) -> None:
     family = spawn(SHARED_MEMORY.format(extra=UNTRACK))
     segment = shared_memory_name(tmp_path / "e1.log")
-    assert family.stop(grace_s=0.1).shm_removed == (str(segment),)
+    assert family.stop(grace_s=0.1).files_removed == (str(segment),)
     assert not segment.exists()
 
 
 def test_shared_memory_of_a_family_that_others_killed_is_removed(spawn: Spawn, tmp_path: Path) -> None:
     family = spawn(SHARED_MEMORY.format(extra=UNTRACK))
     segment = shared_memory_name(tmp_path / "e1.log")
-    family.note_shared_memory()
+    family.note_files()
     os.killpg(family.leader.id.pid, signal.SIGKILL)
     until(lambda: family.members() == [])
-    assert family.stop().shm_removed == (str(segment),)
+    assert family.stop().files_removed == (str(segment),)
 
 
 def test_shared_memory_that_a_stranger_uses_stays(spawn: Spawn, tmp_path: Path) -> None:
     family = spawn(SHARED_MEMORY.format(extra=UNTRACK))
     segment = shared_memory_name(tmp_path / "e1.log")
     with segment.open("rb"):
-        assert family.stop(grace_s=0.1).shm_removed == ()
+        assert family.stop(grace_s=0.1).files_removed == ()
     assert segment.exists()
     segment.unlink()
+
+
+SOCKET = """
+    import signal, socket, sys, time
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    bound = socket.socket(socket.AF_UNIX)
+    bound.bind({path!r})
+    bound.listen()
+    print("bound", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A socket's path holds at most 107 characters."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize(("name", "goes"), [(str(uuid4()), True), ("agent.sock", False)])
+def test_sockets_under_random_names_go_with_their_family(
+    spawn: Spawn, tmp_path: Path, short_folder: Path, name: str, goes: bool
+) -> None:
+    path = short_folder / name
+    family = spawn(SOCKET.format(path=str(path)))
+    until(lambda: (tmp_path / "e1.log").read_text().endswith("\n"))
+    assert family.stop().files_removed == ((str(path),) if goes else ())
+    assert path.exists() != goes
+
+
+def test_a_socket_that_another_process_bound_anew_stays(spawn: Spawn, tmp_path: Path, short_folder: Path) -> None:
+    path = short_folder / str(uuid4())
+    family = spawn(SOCKET.format(path=str(path)))
+    until(lambda: (tmp_path / "e1.log").read_text().endswith("\n"))
+    family.note_files()
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.bind(str(path))
+        assert family.stop().files_removed == () and path.exists()
+
+
+def test_the_file_that_the_log_names_goes_and_no_other(spawn: Spawn, tmp_path: Path) -> None:
+    meeting, other = tmp_path / f"vllm_dist_{uuid4().hex}", tmp_path / "notes.txt"
+    meeting.write_text("0")
+    other.write_text("0")
+    log = tmp_path / "engine.log"
+    log.write_text("".join(f"rank=0 distributed_init_method=file://{p} backend=gloo\n" for p in (meeting, other)))
+    family = spawn(SLEEP)
+    family.note_files(log)
+    assert family.stop().files_removed == (str(meeting),)
+    assert other.exists() and not meeting.exists()
