@@ -13,7 +13,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,6 +30,8 @@ DECODED_TOKENS = 12
 FEWEST_POSITIONS = 200
 # The first request with prompt_logprobs has been seen to take more than ten seconds.
 ANSWER_S = 120.0
+READ_S = 300.0
+LOOK_EVERY_S = 0.2
 
 Entry = tuple[int, float]
 
@@ -63,19 +65,31 @@ def tokenize(server: Server, texts: Texts) -> Prompts:
     return Prompts(tuple(map(tuple, passages)), tuple(map(tuple, cut)))
 
 
-def read(server: Server, prompts: Prompts, keep_waiting: Callable[[], None] = go_on) -> Reading:
-    """One pass over the prompts; ``keep_waiting`` is called between requests and may raise.
+def read(
+    server: Server, prompts: Prompts, keep_waiting: Callable[[], None] = go_on, limit_s: float = READ_S
+) -> Reading:
+    """One pass over the prompts; ``keep_waiting`` is called five times a second and may raise.
 
-    Raises ``QualityUnavailable`` where the server gives no log probabilities, or too few.
+    Raises ``QualityUnavailable`` where the server gives no log probabilities, or too few, or not in ``limit_s``.
     """
     started = time.monotonic()
-    passages = []
-    for tokens in prompts.passages:
+    pool = ThreadPoolExecutor(max_workers=max(1, len(prompts.openings)))
+
+    def answer(asked: Future[list[_Row]]) -> list[_Row]:
         keep_waiting()
-        passages.append(_passage(server, tokens))
-    keep_waiting()
-    with ThreadPoolExecutor(max_workers=max(1, len(prompts.openings))) as pool:
-        openings = list(pool.map(lambda tokens: _opening(server, tokens), prompts.openings))
+        while not wait([asked], timeout=LOOK_EVERY_S).done:
+            keep_waiting()
+            if time.monotonic() - started > limit_s:
+                raise QualityUnavailable(f"the server did not read all texts within {limit_s:.0f} s")
+        return asked.result()
+
+    try:
+        passages = [answer(pool.submit(_passage, server, tokens)) for tokens in prompts.passages]
+        decoding = [pool.submit(_opening, server, tokens) for tokens in prompts.openings]
+        openings = [answer(asked) for asked in decoding]
+    finally:
+        # Who gives up ends the engine next, and with it what still waits for an answer.
+        pool.shutdown(wait=False, cancel_futures=True)
     reading = Reading(prompts, _scores(passages), _scores(openings), time.monotonic() - started)
     if len(reading.passages) < FEWEST_POSITIONS:
         raise QualityUnavailable(

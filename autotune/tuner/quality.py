@@ -48,8 +48,8 @@ class Measured:
 class QualityGuard:
     """Measures classes on running engines and answers for every configuration of a study.
 
-    ``note`` gets lines for the person; ``keep_waiting`` may raise between requests. ``always``: guard even where the
-    space holds nothing to guard.
+    ``note`` gets lines for the person; ``keep_waiting`` may raise while an answer is awaited. ``always``: guard even
+    where the space holds nothing to guard.
     """
 
     def __init__(
