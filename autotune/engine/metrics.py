@@ -5,6 +5,7 @@ of several engine processes behind one server are added up. Names have changed b
 looked for under all the names that it has had.
 """
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,7 +50,7 @@ class EngineMetrics:
 
 
 def parse_metrics(text: str, *, at_s: float | None = None) -> EngineMetrics:
-    """Read the text that ``/metrics`` answers."""
+    """Read the text that ``/metrics`` answers; values that are not finite are left out. Raises ValueError."""
     samples = list(_samples(text))
     return EngineMetrics(
         at_s=time.monotonic() if at_s is None else at_s,
@@ -76,7 +77,7 @@ def _samples(text: str) -> Iterable[Sample]:
 def _values(samples: Sequence[Sample], *names: str) -> list[float]:
     """All values under the first of the names that is there: some versions export the old and the new one."""
     for name in names:
-        if values := [sample.value for sample in samples if sample.name == f"vllm:{name}"]:
+        if values := [s.value for s in samples if s.name == f"vllm:{name}" and math.isfinite(s.value)]:
             return values
     return []
 

@@ -7,18 +7,15 @@ more on a fresh one; that is the only retry.
 """
 
 import asyncio
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
-from urllib.parse import urlsplit
 
-from autotune.errors import UsageError
+from autotune.load.endpoint import Endpoint
 from autotune.load.http import ProtocolError, ResponseDecoder
 from autotune.load.records import GapHistogram, Outcome
 from autotune.load.sse import EventScanner, Template
-from autotune.load.types import Target
 
 BODY_KEPT = 2000
 
@@ -51,33 +48,6 @@ class Counters:
     events: int = 0
     first_tokens: int = 0
     gaps: GapHistogram = field(default_factory=GapHistogram)
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where requests go: parsed once from the target's URL."""
-
-    host: str
-    port: int
-    tls: ssl.SSLContext | None
-    head: bytes
-    name: str
-
-    @classmethod
-    def of(cls, target: Target, path: str) -> "Endpoint":
-        """The endpoint ``path`` (``/v1/...``) of a target. Raises UsageError for a URL that isn't HTTP."""
-        url = urlsplit(target.base_url)
-        if url.scheme not in ("http", "https") or not url.hostname:
-            raise UsageError(f"{target.base_url!r} is not a server's URL; give one like http://127.0.0.1:8000")
-        base = url.path.rstrip("/").removesuffix("/v1")
-        tls = ssl.create_default_context() if url.scheme == "https" else None
-        port = url.port or (443 if tls else 80)
-        key = f"Authorization: Bearer {target.api_key}\r\n" if target.api_key else ""
-        head = (
-            f"POST {base}{path} HTTP/1.1\r\nHost: {url.netloc.rpartition('@')[2]}\r\n{key}"
-            "Content-Type: application/json\r\nAccept: text/event-stream\r\nContent-Length: "
-        )
-        return cls(url.hostname, port, tls, head.encode(), f"{url.hostname}:{port}")
 
 
 class Connection(asyncio.Protocol):
@@ -127,12 +97,15 @@ class Connection(asyncio.Protocol):
     def _is_plain(data: bytes, start: bytes, end: bytes) -> bool:
         """Whether a read is exactly one chunk that holds exactly one plain token event."""
         head = data.find(b"\r", 1, 8)
-        return (
-            data.startswith(start, head + 2)
-            and data.endswith(end)
-            and data.find(b"\n", head + 2) == len(data) - 4
-            and int(data[:head], 16) == len(data) - head - 4
-        )
+        try:
+            return (
+                data.startswith(start, head + 2)
+                and data.endswith(end)
+                and data.find(b"\n", head + 2) == len(data) - 4
+                and int(data[:head], 16) == len(data) - head - 4
+            )
+        except ValueError:
+            return False
 
     def _decode(self, exchange: Exchange, data: bytes, now: float) -> None:
         try:
@@ -146,6 +119,8 @@ class Connection(asyncio.Protocol):
         if self._decoder.complete:
             self._scan(exchange, b"", now)
             self._complete(exchange)
+        elif scanner.outcome.malformed:
+            self._finish(*_judge(exchange, self._decoder))
         elif scanner.template and exchange.events and self._decoder.at_chunk and scanner.at_boundary:
             start, end = scanner.template
             self._plain = start, end + b"\r\n"
@@ -186,6 +161,15 @@ class Connection(asyncio.Protocol):
         except ProtocolError as error:
             self._finish(Outcome.RESET, str(exc or error))
         else:
+            self._end_with_the_connection(exchange)
+
+    def _end_with_the_connection(self, exchange: Exchange) -> None:
+        """The body lasted until the close, which may have come in the middle of an event."""
+        self._scan(exchange, b"", time.perf_counter())
+        broken_rest = exchange.scanner.outcome.malformed
+        if exchange.events and broken_rest:
+            self._finish(Outcome.RESET, f"the server closed the connection in the middle of an event: {broken_rest}")
+        else:
             self._complete(exchange)
 
     def close(self) -> None:
@@ -219,13 +203,16 @@ class Connection(asyncio.Protocol):
 
 def _judge(exchange: Exchange, decoder: ResponseDecoder) -> tuple[Outcome, str]:
     """Whether a 200 answer really is one: HTTP 200 and ``[DONE]`` do not say so."""
-    outcome = exchange.scanner.outcome
+    outcome, kind = exchange.scanner.outcome, decoder.headers.get("content-type", "event-stream")
+    named = "" if "event-stream" in kind else f"content type {kind!r}"
+    if outcome.malformed:
+        return Outcome.NOT_A_STREAM, f"{named}, {outcome.malformed}" if named else outcome.malformed
     if outcome.error:
         return Outcome.STREAM_ERROR, outcome.error
     if outcome.finish_reason:
         return Outcome.ABORTED, f"finish_reason {outcome.finish_reason!r}"
-    if "event-stream" not in decoder.headers.get("content-type", "event-stream"):
-        return Outcome.NOT_A_STREAM, f"content type {decoder.headers['content-type']!r}"
+    if named:
+        return Outcome.NOT_A_STREAM, named
     if outcome.completion_tokens is None:
         ended = "after [DONE]" if outcome.done else "and ended early"
         return Outcome.NO_USAGE, f"{exchange.events} events without usage {ended}"

@@ -18,7 +18,8 @@ from itertools import islice
 import numpy as np
 
 from autotune.load.body import PATHS, BodyBuilder
-from autotune.load.client import Counters, Endpoint, Exchange, Pool
+from autotune.load.client import Counters, Exchange, Pool
+from autotune.load.endpoint import Endpoint
 from autotune.load.records import ClientResult, Outcome, RequestLog, Sample
 from autotune.load.types import LoadSpec, Target
 from autotune.workload.arrivals import Arrival

@@ -7,6 +7,8 @@ read, one whole chunk of a chunked body, takes one branch.
 
 from dataclasses import dataclass, field
 
+HEAD_MOST = 2**16
+
 
 class ProtocolError(Exception):
     """The peer did not speak HTTP/1.1 as we understand it."""
@@ -40,10 +42,7 @@ class ResponseDecoder:
         if self._in_body and self._chunked and not self._buffer and not self._chunk_left:
             head = data.find(b"\r\n", 0, 20)
             if head > 0 and data.endswith(b"\r\n"):
-                try:
-                    size = int(data[:head], 16)
-                except ValueError:
-                    raise ProtocolError(f"bad chunk size {data[:head]!r}") from None
+                size = _chunk_size(data[:head])
                 if size and len(data) == head + size + 4:
                     return data[head + 2 : -2]
         return self._slow(self._buffer + data if self._buffer else data)
@@ -61,23 +60,27 @@ class ResponseDecoder:
 
     def _slow(self, data: bytes) -> bytes:
         self._buffer = b""
-        if not self._in_body:
+        while not self._in_body:
             end = data.find(b"\r\n\r\n")
             if end < 0:
-                self._buffer = data
+                self._hold(data)
                 return b""
             self._head(data[:end])
             data = data[end + 4 :]
-            if not self._in_body:
-                return self._slow(data) if data else b""
         if self._chunked:
             return self._chunks(data)
         return self._plain(data)
 
+    def _hold(self, data: bytes) -> None:
+        """Keep the beginning of a head until the rest comes."""
+        if len(data) > HEAD_MOST:
+            raise ProtocolError(f"a head longer than {HEAD_MOST} bytes: {data[:40]!r}")
+        self._buffer = data
+
     def _head(self, head: bytes) -> None:
         first, *lines = head.decode("latin-1").split("\r\n")
         parts = first.split(" ", 2)
-        if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not parts[1].isdigit():
+        if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not _is_status(parts[1]):
             raise ProtocolError(f"not an HTTP/1.1 response: {first[:80]!r}")
         self.status = int(parts[1])
         if 100 <= self.status < 200:
@@ -87,7 +90,7 @@ class ResponseDecoder:
         self._in_body = True
         self._chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
         length = self.headers.get("content-length")
-        self._length_left = None if self._chunked or length is None else int(length)
+        self._length_left = None if self._chunked or length is None else _length(length)
         self.complete = self._length_left == 0 or self.status in (204, 304)
         closing = self.headers.get("connection", "").lower() == "close" or parts[0] == "HTTP/1.0"
         self.keep_alive = not closing
@@ -130,22 +133,40 @@ class ResponseDecoder:
         """Where the chunk's bytes start, -1 where its head (or the trailer) isn't whole yet."""
         end = data.find(b"\r\n", at)
         if end < 0:
-            self._buffer = data[at:]
+            self._hold(data[at:])
             return -1
-        try:
-            size = int(data[at:end].split(b";", 1)[0], 16)
-        except ValueError:
-            raise ProtocolError(f"bad chunk size {data[at:end][:40]!r}") from None
+        size = _chunk_size(data[at:end])
         if size:
             self._chunk_left = size
             return end + 2
         trailer = data.find(b"\r\n\r\n", end)
         if trailer < 0:
-            self._buffer = data[at:]
+            self._hold(data[at:])
             return -1
         self.complete = True
         self._buffer = data[trailer + 4 :]
         return trailer + 4
+
+
+def _is_status(text: str) -> bool:
+    return len(text) == 3 and text.isdecimal()
+
+
+def _length(text: str) -> int:
+    if not (text.isdecimal() and len(text) < 20):
+        raise ProtocolError(f"bad content length {text[:40]!r}")
+    return int(text)
+
+
+def _chunk_size(head: bytes) -> int:
+    """The size in a chunk's head, which may carry an extension."""
+    try:
+        size = int(head.split(b";", 1)[0], 16)
+    except ValueError:
+        size = -1
+    if size < 0:
+        raise ProtocolError(f"bad chunk size {head[:40]!r}")
+    return size
 
 
 def _whole_chunks(data: bytes, parts: list[bytes]) -> int:

@@ -45,7 +45,7 @@ FAILURE_WORDS: Mapping[int, str] = {
     Outcome.RESET: "connection lost",
     Outcome.CONNECT: "could not connect",
     Outcome.NO_USAGE: "stream without usage",
-    Outcome.NOT_A_STREAM: "answer is not an event stream",
+    Outcome.NOT_A_STREAM: "the server's answer is no completion stream",
     Outcome.SHORT: "answer shorter than asked",
 }
 

@@ -60,8 +60,10 @@ class Fleet:
         # With our own search path: `-m` would take a folder named autotune or numpy in the working folder.
         code = f"import sys; sys.path[:] = {sys.path!r}; from autotune.load.worker import main; main()"
         command = [sys.executable, "-P", "-c", code]
+        # In groups of their own: Ctrl-C at the terminal is for this process, which ends them.
         self._processes = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(job.load.processes)
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
+            for _ in range(job.load.processes)
         ]
         self._latest: dict[int, Sample] = {}
         self._results: dict[int, ClientResult] = {}

@@ -10,6 +10,9 @@ makes up costs a parse, no more.
 ``EventScanner`` accepts any cut of the stream into reads and tells, per read, how many events with a choice
 it brought. ``template`` is what the plain events of this stream start and end with, for a caller that wants
 to recognise one without scanning it.
+
+What is parsed is also held against the shape that it must have: a stream that is none, or whose usage is no count,
+is ``malformed``, and then nothing else that it says counts.
 """
 
 from dataclasses import dataclass, field
@@ -17,6 +20,10 @@ from typing import Any
 
 import orjson
 
+from autotune.load.shape import excerpt, fault
+
+EVENT_MOST = 2**20
+_FIELDS = (b"data", b"event", b"id", b"retry", b":")
 _MARKS = (b'_tokens"', b'"error"', b'"abort"', b"\n:", b"\r", b"[DONE]")
 
 Template = tuple[bytes, bytes]
@@ -25,12 +32,13 @@ Template = tuple[bytes, bytes]
 
 @dataclass(slots=True)
 class StreamOutcome:
-    """What a finished stream said besides its text."""
+    """What a stream said besides its text; ``malformed`` is why it is no completion stream."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
     error: str | None = None
+    malformed: str | None = None
     finish_reason: str | None = None
     done: bool = False
 
@@ -73,38 +81,49 @@ class EventScanner:
         if b"\r" in data:
             held = data[-1:] if data.endswith(b"\r") else b""
             data = data[: len(data) - len(held)].replace(b"\r\n", b"\n") + held
-        cut = data.rfind(b"\n\n") + 2
-        if cut == 1:
-            self._pending = data
-            return b""
+        end = data.rfind(b"\n\n")
+        cut = end + 2 if end >= 0 else 0
         self._pending = data[cut:]
+        if len(self._pending) > EVENT_MOST:
+            self._spoil(f"an event longer than {EVENT_MOST // 2**20} MiB: {excerpt(self._pending)}")
+            self._pending = b""
         return data[:cut]
 
     def _parse(self, data: bytes) -> int:
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n")
-        return sum(self._event(event) for event in data.split(b"\n\n") if event)
+        return sum(self._event(event) for event in data.split(b"\n\n") if event.strip())
 
     def _event(self, event: bytes) -> int:
-        lines = [line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:")]
-        payload = b"\n".join(lines)
+        lines = event.split(b"\n")
+        payload = b"\n".join([line[5:].strip() for line in lines if line.startswith(b"data:")])
         if payload == b"[DONE]":
             self.outcome.done = True
-        if not payload or payload == b"[DONE]":
             return 0
-        try:
-            body = orjson.loads(payload)
-        except orjson.JSONDecodeError:
-            self.outcome.error = self.outcome.error or f"not JSON: {payload[:200].decode(errors='replace')}"
+        if not payload:
+            if not any(line.startswith(_FIELDS) for line in lines):
+                self._spoil(f"no event of a stream: {excerpt(event)}")
             return 0
-        found = self._body(body) if isinstance(body, dict) else 0
+        found = self._payload(payload)
         if found and self.template is None:
             self.template = _template(event)
         return found
 
-    def _body(self, body: dict[str, Any]) -> int:
+    def _payload(self, payload: bytes) -> int:
+        try:
+            body = orjson.loads(payload)
+        except orjson.JSONDecodeError as error:
+            self._spoil(f"not JSON ({error.msg}): {excerpt(payload)}")
+            return 0
+        wrong = fault(body)
+        if wrong:
+            self._spoil(f"{wrong}: {excerpt(payload, wrong.key)}")
+            return 0
+        return self._body(body, payload)
+
+    def _body(self, body: dict[str, Any], payload: bytes) -> int:
         if body.get("error") and not self.outcome.error:
-            self.outcome.error = orjson.dumps(body["error"]).decode()[:500]
+            self.outcome.error = payload[:500].decode(errors="replace")
         self._usage(body.get("usage"))
         choices = body.get("choices")
         if not choices:
@@ -121,6 +140,9 @@ class EventScanner:
         self.outcome.completion_tokens = usage.get("completion_tokens")
         details = usage.get("prompt_tokens_details") or {}
         self.outcome.cached_tokens = details.get("cached_tokens")
+
+    def _spoil(self, why: str) -> None:
+        self.outcome.malformed = self.outcome.malformed or why
 
 
 def _first_mark(data: bytes) -> int:

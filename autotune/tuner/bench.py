@@ -4,6 +4,7 @@ import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import orjson
 
@@ -18,6 +19,7 @@ from autotune.load.measure import measure
 from autotune.load.phases import Progress
 from autotune.load.records import ClientResult
 from autotune.load.series import Series, series
+from autotune.load.shape import excerpt
 from autotune.load.slo import Slo
 from autotune.load.types import LoadSpec, Measurement, Target
 from autotune.tuner.server_watch import ServerWatch
@@ -103,15 +105,43 @@ def find_target(settings: BenchSettings) -> tuple[Target, int | None]:
     """The served model and its context, as ``/v1/models`` tells. Raises EnvironmentFault, UsageError."""
     base = settings.url.rstrip("/").removesuffix("/v1")
     target = Target(base, settings.model or "", settings.api_key)
-    try:
-        models = orjson.loads(ask(target, "/v1/models"))["data"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise EnvironmentFault(f"{base}/v1/models does not answer as an OpenAI server does: {error}") from None
+    models = _served_models(target)
     found = next((m for m in models if settings.model in (None, m["id"])), None)
     if found is None:
-        names = ", ".join(m["id"] for m in models) or "none"
+        names = ", ".join(m["id"] for m in models)
         raise UsageError(f"the server has no model {settings.model!r}; it serves: {names}")
-    return replace(target, model=found["id"]), found.get("max_model_len")
+    max_len = found.get("max_model_len")
+    if max_len is not None and (type(max_len) is not int or max_len < 0):
+        raise EnvironmentFault(
+            f"{base}/v1/models says max_model_len {repr(max_len)[:80]}, which is no number of tokens.\n"
+            "Give the URL of an OpenAI-compatible server."
+        )
+    return replace(target, model=found["id"]), max_len
+
+
+def _served_models(target: Target) -> list[dict[str, Any]]:
+    """What ``/v1/models`` lists, at least one: objects that have a name as ``id``. Raises EnvironmentFault."""
+    url = f"{target.base_url}/v1/models"
+    try:
+        answer = ask(target, "/v1/models")
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{url} does not answer as an OpenAI server does: {error}.\n"
+            "Check that the server is up, and that the URL (and --api-key, if it needs one) is right."
+        ) from None
+    try:
+        listing = orjson.loads(answer)
+    except orjson.JSONDecodeError:
+        listing = None
+    models = listing.get("data") if isinstance(listing, dict) else None
+    if not isinstance(models, list) or not all(isinstance(m, dict) and isinstance(m.get("id"), str) for m in models):
+        raise EnvironmentFault(
+            f"{url} does not answer as an OpenAI server does: no list of models in {excerpt(answer)}.\n"
+            "Give the URL of an OpenAI-compatible server, like http://127.0.0.1:8000."
+        )
+    if not models:
+        raise EnvironmentFault(f"{url} lists no model.\nStart the server with one, or wait until it has loaded it.")
+    return models
 
 
 def _check(settings: BenchSettings) -> None:
@@ -195,6 +225,6 @@ def _arrival(settings: BenchSettings, workload: Workload, rate_per_s: float) -> 
 def _scrape(target: Target) -> EngineMetrics | None:
     try:
         text = ask(target, "/metrics").decode(errors="replace")
-    except OSError:
+        return parse_metrics(text) if "vllm:" in text else None
+    except (OSError, ValueError):
         return None
-    return parse_metrics(text) if "vllm:" in text else None

@@ -13,7 +13,8 @@ PERIOD_S = 1.0
 
 
 class ServerWatch:
-    """Scrapes once a second between ``with`` and its end. A scrape that fails is left out.
+    """Scrapes once a second between ``with`` and its end. A scrape that fails is left out. An error, such as Ctrl-C,
+    ends it at once, though a scrape may still wait for its answer.
 
     ``scrape`` returns None where the server has no metrics; then there are no counters and no state. A load that is
     repeated calls ``mark`` whenever one ends: counters and state are those of the last.
@@ -36,8 +37,9 @@ class ServerWatch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._over.set()
-        self._thread.join()
-        self._take()
+        if kind is None:
+            self._thread.join()
+            self._take()
 
     def mark(self) -> None:
         """A load has ended here."""

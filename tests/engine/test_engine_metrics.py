@@ -73,3 +73,9 @@ def test_old_names_are_read_where_the_new_ones_are_missing() -> None:
 def test_an_engine_without_statistics_reads_as_zero() -> None:
     metrics = parse_metrics("process_cpu_seconds_total 1\n")
     assert (metrics.generation_tokens, metrics.kv_tokens, metrics.finished) == (0, None, {})
+
+
+def test_values_that_are_no_numbers_are_left_out() -> None:
+    metrics = parse_metrics('vllm:num_preemptions_total{engine="0"} NaN\nvllm:num_preemptions_total{engine="1"} 2\n')
+    assert metrics.preemptions == 2
+    assert parse_metrics("vllm:num_requests_running +Inf\n").running == 0

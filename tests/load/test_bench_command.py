@@ -40,6 +40,9 @@ def test_json_holds_the_measurement(mock: Callable[..., Any]) -> None:
     "arguments, words, code",
     [
         (("http://127.0.0.1:9",), "does not answer as an OpenAI server does", 3),
+        (("http://127.0.0.1:9",), "Connection refused. Check that the server is up", 3),
+        (("http://127.0.0.1:99999",), "is not a server's URL (Port out of range 0-65535)", 2),
+        (("http://127.0.0.1:9", "--api-key", "a\nb"), "the API key holds a line break", 2),
         (("http://127.0.0.1:9", "-c", "4", "--rate", "3"), "give one of --concurrency", 2),
         (("http://127.0.0.1:9", "--capacity"), "--capacity needs at least one --slo", 2),
         (("http://127.0.0.1:9", "--slo", "fast"), "like ttft_p95=500ms", 2),

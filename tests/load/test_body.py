@@ -44,7 +44,7 @@ def test_chat_with_tools_and_a_schema() -> None:
 
 
 def test_the_key_is_sent_but_never_shown() -> None:
-    from autotune.load.client import Endpoint
+    from autotune.load.endpoint import Endpoint
 
     endpoint = Endpoint.of(Target("https://host:8443/base/v1/", "m", api_key="secret"), "/v1/completions")
     assert b"POST /base/v1/completions HTTP/1.1\r\nHost: host:8443\r\nAuthorization: Bearer secret\r\n" in endpoint.head

@@ -8,7 +8,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.load.client import Connection, Counters, Endpoint, Exchange, Pool
+from autotune.load.client import Connection, Counters, Exchange, Pool
+from autotune.load.endpoint import Endpoint
 from autotune.load.records import Outcome
 from autotune.load.types import Target
 
@@ -111,3 +112,9 @@ def test_a_plain_json_answer_is_not_a_stream() -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
     exchange, _, _ = receive([head + body], 1)
     assert exchange.outcome == Outcome.NOT_A_STREAM
+
+
+def test_a_plain_event_behind_no_chunk_size_ends_the_request() -> None:
+    exchange, _, _ = receive([HEAD, *[chunk(token(b"a"))] * 3, b"zz\r\n" + token(b"a") + b"\r\n"], 9)
+    assert exchange.outcome == Outcome.RESET
+    assert "bad chunk size" in exchange.detail

@@ -121,3 +121,49 @@ def test_a_cut_off_response_is_a_protocol_error() -> None:
 def test_what_is_not_http_is_a_protocol_error(wire: bytes) -> None:
     with pytest.raises(ProtocolError):
         ResponseDecoder().feed(wire)
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: abc\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+        b"HTTP/1.1 2\xb2\xb2 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nabc\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"5" * 2**17,
+        b"HTTP/1.1 200 OK\r\nx: " + b"x" * 2**17,
+    ],
+)
+def test_bad_numbers_and_endless_heads_are_protocol_errors(wire: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        ResponseDecoder().feed(wire)
+
+
+def test_any_number_of_interim_responses_may_come_first() -> None:
+    decoder = ResponseDecoder()
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n" * 5000
+    assert decoder.feed(interim + b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx") == b"x"
+
+
+keys = st.sampled_from(
+    [
+        *("choices", "usage", "error", "text", "delta", "content", "finish_reason"),
+        *("prompt_tokens", "completion_tokens", "prompt_tokens_details", "cached_tokens"),
+    ]
+)
+scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.sampled_from(["", "abort", "NaN"]))
+values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(keys, inner), max_leaves=9)
+
+
+@given(st.lists(values, max_size=4), cuts)
+def test_whatever_the_events_hold_the_counts_are_counts(bodies: list[object], where: list[int]) -> None:
+    _, scanner = scan(b"".join(b"data: " + json.dumps(body).encode() + b"\n\n" for body in bodies), where)
+    outcome = scanner.outcome
+    for count in (outcome.prompt_tokens, outcome.completion_tokens, outcome.cached_tokens):
+        assert count is None or (type(count) is int and 0 <= count < 2**31)
+    assert outcome.malformed or all(isinstance(body, dict) for body in bodies)
+
+
+@given(st.binary(max_size=200), cuts)
+def test_any_bytes_may_be_scanned(stream: bytes, where: list[int]) -> None:
+    scan(stream, where)
