@@ -69,6 +69,8 @@ class LazyGroup(TyperGroup):
             if ctx.params.get("debug"):
                 traceback.print_exc()
             raise typer.Exit(_tell(str(error), error.exit_code)) from error
+        except KeyboardInterrupt:
+            raise typer.Exit(_tell("stopped", STOPPED)) from None
         except BrokenPipeError:
             raise typer.Exit(_nobody_reads()) from None
 
