@@ -183,4 +183,4 @@ def _one_model(argument: str | None, option: str | None) -> str | None:
 
     if argument and option and argument != option:
         raise UsageError(f"two models were given: {argument} and {option}. Give one.")
-    return argument or option
+    return option if argument is None else argument

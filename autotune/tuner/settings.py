@@ -4,7 +4,6 @@ An option beats a variable, a variable beats the file, the file beats the defaul
 options' names. Everything is checked here, before anything starts.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from autotune.errors import UsageError
 from autotune.load.slo import Slo
 from autotune.quality.levels import DEFAULT_LEVEL, find_level
 from autotune.tuner.objectives import Asked, refuse_contradictions
+from autotune.workload.arrivals import checked_rate
 
 SAMPLERS = ("auto", "tpe", "random")
 SETTINGS_FILE = Path("autotune.yaml")
@@ -25,6 +25,7 @@ DEFAULT_BUDGET = "30m"
 SHORTEST_WINDOW_S = 0.5
 MOST_COUNT = 65_536
 MOST_SEED = 9_999
+LEAST_PRICE, MOST_PRICE = 0.0001, 1_000_000.0
 
 _DURATION = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?")
 
@@ -117,13 +118,14 @@ def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> Ru
     Raises ``UsageError`` naming the option or the file's key and its value.
     """
     values = {**_read_file(file), **{k: v for k, v in given.items() if v not in (None, [], ())}}
+    _refuse_empty(values)
     settings = RunSettings(
         model=values.get("model"),
         gpu=str(values.get("gpu", "auto")),
         objective=values.get("objective", "throughput"),
         slos=_slos(values.get("slo", ())),
-        rate_per_s=_amount("rate", values.get("rate"), "requests per second, such as --rate 4"),
-        price_per_hour=_amount("price-per-hour", values.get("price_per_hour"), "dollars, such as 2.50"),
+        rate_per_s=None if values.get("rate") is None else checked_rate(values["rate"]),
+        price_per_hour=_price(values.get("price_per_hour")),
         workload=values.get("workload"),
         concurrency=_positive("concurrency", values.get("concurrency")),
         space=values.get("space", "auto"),
@@ -151,6 +153,13 @@ def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> Ru
     refuse_contradictions(settings.asked)
     _refuse_windows_without_time(settings)
     return settings
+
+
+def _refuse_empty(values: Mapping[str, Any]) -> None:
+    """An option without text is most often a shell variable that was not set; a default in its place misleads."""
+    for name, value in values.items():
+        if value == "" or (isinstance(value, (list, tuple)) and "" in value):
+            raise UsageError(f"--{name.replace('_', '-')} is empty. Give it a value, or leave it out for the default.")
 
 
 def parse_duration(text: str | int | float, option: str = "budget") -> float:
@@ -235,9 +244,11 @@ def _slos(given: str | tuple[str, ...] | list[str]) -> tuple[Slo, ...]:
     return slos
 
 
-def _amount(option: str, value: float | None, example: str) -> float | None:
-    if value is not None and not (math.isfinite(value) and value > 0):
-        raise UsageError(f"--{option} {value:g} is no amount. Give {example}.")
+def _price(value: float | None) -> float | None:
+    if value is not None and not LEAST_PRICE <= value <= MOST_PRICE:
+        raise UsageError(
+            f"--price-per-hour {value:.12g} is no price. Give {LEAST_PRICE:g} to {MOST_PRICE:.0f}, such as 2.50."
+        )
     return value
 
 
