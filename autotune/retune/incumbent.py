@@ -100,12 +100,13 @@ def _root(place: str, recommendation: Recommendation) -> Path:
 
 def _row(root: Path, study: str, storage: str | None) -> "RunRow | None":
     """The study's record, where it can be reached: for its identity and its trials."""
+    from autotune.store.lock import file_url
     from autotune.store.store import Store
 
     database = root / DATABASE
     if storage is None and not database.is_file():
         return None
-    store = Store.open(storage or f"sqlite:///{database}")
+    store = Store.open(storage or file_url(database))
     try:
         return store.run(study) if storage else next(iter(store.runs()), None)
     finally:
