@@ -72,6 +72,7 @@ class StudySearcher:
     ) -> None:
         self.domain = domain
         self._study = study
+        self._from_earlier_runs = len(study.get_trials(deepcopy=False))
         self._sampler = sampler
         self._seed = seed
         self._slo_names = tuple(slo_names)
@@ -90,7 +91,7 @@ class StudySearcher:
         trials = self._study.get_trials(deepcopy=False)
         if (unfinished := self._unfinished(trials)) is not None:
             return unfinished
-        seen = {self._identity(_suggestion(t)) for t in trials}
+        seen = {self._identity(_suggestion(t)) for t in trials if not self._tries_again(t)}
         inside = running if running is not None and self._inside(running) else None
         return self._next_first(seen) or self._next_sampled(seen, len(trials), inside)
 
@@ -126,6 +127,12 @@ class StudySearcher:
         """What vLLM's own defaults gave, once told."""
         return next((o for o in self.history() if o.suggestion.origin == "baseline"), None)
 
+    def no_baseline_because(self) -> str:
+        """Why the defaults were not measured at the last time that was tried; empty where it was not tried."""
+        trials = self._study.get_trials(deepcopy=False)
+        reasons = [t.user_attrs.get("not_measured", "") for t in trials if t.user_attrs.get("origin") == "baseline"]
+        return reasons[-1] if reasons else ""
+
     def verdict(self, config: LaunchConfig) -> Feasibility:
         """What arithmetic and experience say about a config; everything fits where nothing predicts."""
         return self._guard(config)
@@ -139,6 +146,11 @@ class StudySearcher:
                 return _suggestion(trial)
             self._finish(Trial(self._study, trial._trial_id), Outcome(**trial.user_attrs["outcome"]))
         return None
+
+    def _tries_again(self, trial: FrozenTrial) -> bool:
+        """Whether an earlier run could not measure the baseline: all else is compared with it."""
+        failed = trial.state is TrialState.FAIL and trial.number < self._from_earlier_runs
+        return failed and trial.user_attrs.get("origin") == "baseline"
 
     def _identity(self, suggestion: Suggestion) -> tuple[Hashable, Fidelity]:
         return self._effective(suggestion.target), suggestion.fidelity
