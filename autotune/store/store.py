@@ -6,6 +6,7 @@ written. A database that fails while a study runs becomes ``StoreError``: a full
 not clear, a lost connection; nothing is half written and the study can be resumed.
 """
 
+import errno
 import sqlite3
 import tempfile
 import time
@@ -26,6 +27,7 @@ from autotune.store.models import BootRow, FailureRow, HostRow, JsonDict, PointR
 from autotune.store.schema import upgrade
 
 DDL_ROLLS_BACK = ("sqlite", "postgresql")
+EMPTY_DATABASE_BYTES = 1 << 17
 _BUSY_TIMEOUT_S = 30
 _RETRY_S = 0.05
 
@@ -275,10 +277,12 @@ def _refuse_unwritable(folder: Path, to_come: Collection[Path]) -> None:
     if folder in [path.resolve() for path in to_come]:
         return
     try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(EMPTY_DATABASE_BYTES))
     except OSError as error:
-        raise sqlite3.OperationalError("unable to open database file") from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        words = "database or disk is full" if full else "unable to open database file"
+        raise sqlite3.OperationalError(words) from error
 
 
 def _runs_once_upgraded(connection: Connection) -> list[RunRow]:

@@ -324,6 +324,11 @@ def refuse_contradictions(asked: Asked) -> None:
         raise UsageError(
             f"--rate {exact(asked.rate_per_s)} has no meaning with --objective {name}. Leave it out, or take latency."
         )
+    if asked.price_per_hour is not None and name != "cost":
+        raise UsageError(
+            f"--price-per-hour {exact(asked.price_per_hour)} has no meaning with --objective {name}. "
+            "Leave it out, or take cost."
+        )
     if asked.concurrency is not None and name in ("latency", "goodput"):
         raise UsageError(
             f"--concurrency {asked.concurrency} has no meaning with --objective {name}, which sends at a rate. "

@@ -23,6 +23,7 @@ SAMPLERS = ("auto", "tpe", "random")
 SETTINGS_FILE = Path("autotune.yaml")
 DEFAULT_BUDGET = "30m"
 SHORTEST_WINDOW_S = 0.5
+LONGEST_S = 366 * 24 * 3600
 MOST_COUNT = 65_536
 MOST_SEED = 9_999
 LEAST_PRICE, MOST_PRICE = 0.0001, 1_000_000.0
@@ -168,7 +169,10 @@ def parse_duration(text: str | int | float, option: str = "budget") -> float:
     parts = {} if match is None else {k: float(v) for k, v in match.groupdict().items() if v}
     if not parts:
         raise UsageError(f"--{option} {text!r} is no duration. Write it like 90s, 20m or 1h30m.")
-    return parts.get("h", 0) * 3600 + parts.get("m", 0) * 60 + parts.get("s", 0)
+    seconds = parts.get("h", 0) * 3600 + parts.get("m", 0) * 60 + parts.get("s", 0)
+    if seconds > LONGEST_S:
+        raise UsageError(f"--{option} {text!r} is longer than a year. Write it like 90s, 20m or 1h30m.")
+    return seconds
 
 
 def _trials(values: Mapping[str, Any]) -> int | None:
@@ -209,8 +213,8 @@ def _refuse_windows_without_time(settings: RunSettings) -> None:
     least_s = window_s + 4 * (settings.race_window_s or window_s)
     if settings.budget_s is not None and least_s >= settings.budget_s:
         raise UsageError(
-            f"--budget {settings.budget_s:g}s has no room for the windows: the defaults and a race take {least_s:g} s "
-            "in them alone. Give a longer --budget, or a shorter --window or --race-window."
+            f"--budget {settings.budget_s:.12g}s has no room for the windows: the defaults and a race take "
+            f"{least_s:.0f} s in them alone. Give a longer --budget, or a shorter --window or --race-window."
         )
 
 
