@@ -20,6 +20,7 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from autotune.errors import StoreError
 from autotune.search.domain import Domain
 from autotune.search.planner import MemoryGuard
 from autotune.search.samplers import Context, Proposal, Sampler, constraints, distributions, parameters, worst_value
@@ -42,9 +43,15 @@ MAX_ATTEMPTS = 2
 
 
 def open_study(name: str, storage: str | None, direction: Direction) -> optuna.Study:
-    """Create or open a study; ``storage`` is an SQLAlchemy URL, or None for memory only."""
+    """Create or open a study; ``storage`` is an SQLAlchemy URL, or None for memory only.
+
+    Raises ``StoreError`` where the tables are another Optuna's.
+    """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    store = optuna.storages.RDBStorage(storage) if storage else None
+    try:
+        store = optuna.storages.RDBStorage(storage) if storage else None
+    except RuntimeError as error:
+        raise StoreError(f"the study's database cannot be used: {error}") from error
     return optuna.create_study(
         study_name=name, storage=store, direction=direction, load_if_exists=True, sampler=_unused_sampler()
     )

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from alembic.util.exc import CommandError
 from sqlalchemy import Connection, Engine, Select, create_engine, delete, event, inspect, select, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
@@ -265,6 +266,11 @@ def _refusing(url: URL) -> Iterator[None]:
     """Within, what keeps a storage from being opened becomes ``UsageError``."""
     try:
         yield
+    except CommandError as error:
+        raise UsageError(
+            f"the storage {url.render_as_string(hide_password=True)} was written by a newer autotune ({error}). "
+            "Use that version, or give another --storage."
+        ) from error
     except (SQLAlchemyError, NoSuchModuleError, ImportError, sqlite3.OperationalError) as error:
         raise UsageError(
             f"cannot open the storage {url.render_as_string(hide_password=True)}: {_reason(error)}. Give a SQLAlchemy "

@@ -3,6 +3,7 @@
 ``autotune plan`` refuses the same in the same words, and leaves no trace.
 """
 
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from fake_vllm import make_fake_python
 
 from autotune.cli.main import run_command
+from autotune.store.schema import VERSION_TABLE
 from autotune.store.store import Store
 
 
@@ -30,6 +32,9 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "text.db").write_text("no database at all, only words, and enough of them " * 30)
     (tmp_path / "random.db").write_bytes(Random(1).randbytes(9000))
     (tmp_path / "folder").mkdir()
+    with sqlite3.connect(tmp_path / "newer.db") as newer:
+        newer.execute(f"create table {VERSION_TABLE} (version_num text)")
+        newer.execute(f"insert into {VERSION_TABLE} values ('9999')")
     store = Store.open("sqlite:///other.db")
     store.start_run("s", store.record_host("h", {}), {"model": "another"}, {})
     store.close()
@@ -55,6 +60,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--storage", "nonsense"], "nonsense"),
         (["--storage", ""], "--storage is empty"),
         (["--storage", "sqlite:///random.db"], "random.db: file is not a database"),
+        (["--storage", "sqlite:///newer.db"], "newer.db was written by a newer autotune"),
         (["--storage", "sqlite:///folder"], "folder: unable to open database file"),
         (["--storage", "sqlite:///no/such/folder/s.db"], "unable to open database file"),
         (["--storage", "postgresql://me:secret@127.0.0.1:9/x"], "cannot open the storage postgresql://me:***@"),
