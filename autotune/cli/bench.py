@@ -14,9 +14,7 @@ def bench(
     model: Annotated[str | None, typer.Option(help="The served model (default: the first).")] = None,
     api_key: Annotated[str | None, typer.Option(envvar="OPENAI_API_KEY", help="The server's key.")] = None,
     concurrency: Annotated[int | None, typer.Option("--concurrency", "-c", min=1, help="Requests in flight.")] = None,
-    rate: Annotated[
-        float | None, typer.Option(min=0.001, help="Requests per second, whatever the server does.")
-    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests per second, whatever the server does.")] = None,
     burstiness: Annotated[
         float | None, typer.Option(min=0.01, help="With --rate: 1 = Poisson, below 1 = bursts, inf = even.")
     ] = None,

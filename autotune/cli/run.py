@@ -168,7 +168,10 @@ def run(
     from autotune.tuner.run import run_study
     from autotune.tuner.settings import resolve_settings
 
-    print_result(run_study(resolve_settings(given(options))), as_json=json)
+    recommendation = run_study(resolve_settings(given(options)))
+    print_result(recommendation, as_json=json)
+    if recommendation.verdict == "not-measured":
+        raise typer.Exit(1)
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,4 +186,4 @@ def _one_model(argument: str | None, option: str | None) -> str | None:
 
     if argument and option and argument != option:
         raise UsageError(f"two models were given: {argument} and {option}. Give one.")
-    return argument or option
+    return option if argument is None else argument

@@ -22,7 +22,12 @@ class Format:
 
     def render(self, recommendation: Recommendation, options: ExportOptions = DEFAULT_OPTIONS) -> str:
         """The file's text. Raises ``UsageError`` where the recommendation cannot be written in this format."""
-        if recommendation.verdict == "nothing-feasible":
+        if recommendation.verdict == "not-measured":
+            raise UsageError(
+                f"study {recommendation.provenance.study} could not measure vLLM's defaults, so there is nothing to "
+                "export. Give the same `autotune run` again."
+            )
+        if not recommendation.recommends:
             raise UsageError(
                 f"study {recommendation.provenance.study} found no configuration that works, so there is nothing to "
                 "export. See `autotune explain` for the logs in its folder."

@@ -78,7 +78,7 @@ def register(recommendation: Recommendation, folder: Path | None = None) -> Path
 
     Secrets are left out. Raises ``UsageError`` where the folder cannot be written.
     """
-    if recommendation.verdict == "nothing-feasible":
+    if not recommendation.recommends:
         return None
     path = (folder or registry_folder()) / _file_name(recommendation.provenance)
     write_atomic(path, json.dumps(without_secrets(recommendation).to_json(), indent=2, ensure_ascii=False) + "\n")

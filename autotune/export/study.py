@@ -161,4 +161,6 @@ def _python(settings: Mapping[str, Any]) -> Path | None:
 
 
 def _url(path: Path) -> str:
-    return f"sqlite:///{path}"
+    from autotune.store.lock import file_url
+
+    return file_url(path)

@@ -9,6 +9,7 @@ requests come in; ``look_z`` is stricter than the usual 1.96 because it is.
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Literal
 
 import numpy as np
@@ -23,6 +24,7 @@ Metric = Literal["ttft", "tpot", "e2el"]
 METRICS: tuple[Metric, ...] = ("ttft", "tpot", "e2el")
 LOOK_Z = 2.6
 FEWEST = 20
+FINEST, LONGEST_MS = Decimal("0.001"), 86_400_000
 _TEXT = re.compile(r"(ttft|tpot|e2el)_p(\d{1,2}(?:\.\d+)?)\s*(?:<=|=|<|:)\s*(\d+(?:\.\d+)?)\s*(ms|s)")
 
 
@@ -44,13 +46,23 @@ class Slo:
                 "and LIMIT in ms or s, like ttft_p95=500ms"
             )
         metric = next(name for name in METRICS if name == match[1])
-        percentile, limit = float(match[2]), float(match[3])
-        if not (percentile and limit):
+        percentile, limit_ms = Decimal(match[2]), Decimal(match[3]) * (1000 if match[4] == "s" else 1)
+        if not (percentile and limit_ms):
             raise UsageError(f"--slo {text!r} asks for nothing that can be met or missed: give numbers above 0.")
-        return cls(metric, round(percentile / 100, 6), limit * (1000 if match[4] == "s" else 1))
+        if limit_ms > LONGEST_MS or percentile % FINEST or limit_ms % FINEST:
+            raise UsageError(
+                f"--slo {text!r} asks for more than can be measured: give a percentile with at most three decimals "
+                "and a limit of whole microseconds up to 86400s."
+            )
+        return cls(metric, float(percentile / 100), float(limit_ms))
 
     def __str__(self) -> str:
-        return f"{self.metric}_p{100 * self.share:g}={self.limit_ms:g}ms"
+        return f"{self.metric}_p{_plain(100 * self.share)}={_plain(self.limit_ms)}ms"
+
+
+def _plain(number: float) -> str:
+    """Up to three decimals and never an exponent, so that ``Slo.parse`` reads it back."""
+    return f"{number:.3f}".rstrip("0").rstrip(".")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -37,8 +37,16 @@ def _headline(recommendation: Recommendation) -> str:
     if recommendation.verdict == "keep-incumbent":
         return f"Keep what runs in production: {recommendation.config}"
     if recommendation.verdict == "keep-default":
-        return "Keep vLLM's defaults: nothing measured better than the noise."
-    return "No configuration could be measured."
+        why = "measured better than the noise" if _was_raced(recommendation) else "was proven better"
+        return f"Keep vLLM's defaults: nothing {why}."
+    if recommendation.verdict == "not-measured":
+        return "vLLM's defaults were not measured, so nothing is recommended."
+    return "Nothing is recommended: no configuration was proven to give what was asked."
+
+
+def _was_raced(recommendation: Recommendation) -> bool:
+    """Whether the default and another configuration have figures of the same race."""
+    return len({racer.role == "default" for racer in recommendation.racers if racer.value}) == 2
 
 
 def _figures(recommendation: Recommendation) -> Table:

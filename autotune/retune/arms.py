@@ -58,7 +58,10 @@ class Arm:
 
 @dataclass
 class Visits:
-    """Runs rounds of visits and keeps what they gave: boots counted, boot times by arm, arms that failed and why."""
+    """Runs rounds of visits and keeps what they gave: boots counted, boot times by arm, arms that are out and why.
+
+    ``failed`` arms do not run, or miss an SLO; ``unmeasured`` ones twice gave no figure, which says nothing about them.
+    """
 
     deadline: Deadline
     progress: RunProgress
@@ -68,6 +71,7 @@ class Visits:
     boots: int = 0
     boot_s: dict[str, float] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    unmeasured: dict[str, str] = field(default_factory=dict)
     took_s: list[float] = field(default_factory=list)
 
     @property
@@ -101,7 +105,7 @@ class Visits:
             value, reason, final = self._visit(arm, number)
             if value is not None:
                 return value
-            self.failed[arm.name] = reason
+            (self.failed if final else self.unmeasured)[arm.name] = reason
             if final or not self._room():
                 break
         return None

@@ -66,8 +66,8 @@ def find_incumbent(study: str, storage: str | None = None, out: Path | None = No
     """The configuration that ``study`` names. Raises ``UsageError`` where there is none that works."""
     place = _entry(study) or study
     found = find_study(str(place), storage)
-    if found.recommendation.verdict == "nothing-feasible":
-        raise UsageError(f"study {study} found no configuration that works, so there is nothing to keep true.")
+    if not found.recommendation.recommends:
+        raise UsageError(f"study {study} recommends nothing, so there is nothing to keep true. Finish its run first.")
     root = out or _root(str(place), found.recommendation)
     row = _row(root, study, storage)
     adopted = root / ADOPTED
@@ -100,12 +100,13 @@ def _root(place: str, recommendation: Recommendation) -> Path:
 
 def _row(root: Path, study: str, storage: str | None) -> "RunRow | None":
     """The study's record, where it can be reached: for its identity and its trials."""
+    from autotune.store.lock import file_url
     from autotune.store.store import Store
 
     database = root / DATABASE
     if storage is None and not database.is_file():
         return None
-    store = Store.open(storage or f"sqlite:///{database}")
+    store = Store.open(storage or file_url(database))
     try:
         return store.run(study) if storage else next(iter(store.runs()), None)
     finally:

@@ -37,12 +37,14 @@ class Evidence:
     """What a night has measured so far; it is filled as things happen, so that a stop leaves what there is.
 
     ``arms`` holds the config behind each name that raced. ``confirmed`` is None where nothing was found to confirm.
+    ``failed`` and ``unmeasured`` say why an arm is out, as ``Visits`` does.
     """
 
     upgrade: Comparison
     arms: dict[str, LaunchConfig]
     confirmed: Comparison | None = None
     failed: dict[str, str] = field(default_factory=dict)
+    unmeasured: dict[str, str] = field(default_factory=dict)
     boot_s: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     searched: bool = False
@@ -88,7 +90,11 @@ class Night:
         self._arms = self._all_arms()
         comparison = Comparison(list(self._arms), noise=question.noise, sign=sign)
         self.evidence = Evidence(
-            comparison, {name: arm.config for name, arm in self._arms.items()}, None, visits.failed, visits.boot_s
+            comparison,
+            {name: arm.config for name, arm in self._arms.items()},
+            failed=visits.failed,
+            unmeasured=visits.unmeasured,
+            boot_s=visits.boot_s,
         )
 
     def run(self) -> None:

@@ -61,7 +61,7 @@ def _found(looks: Comparison, record: Interval | None, visits: Visits, notes: li
         "spent_s": round(visits.deadline.spent_s, 1),
     }
     if value is None:
-        why = visits.failed.get(NEW, "it was not measured")
+        why = visits.failed.get(NEW) or visits.unmeasured.get(NEW, "it was not measured")
         return {**found, "verdict": "undecided", "reasons": (f"Nothing has changed, and yet: {why}.",)}
     if record is None or _near(value, record):
         return {**found, "verdict": "equal", "reasons": ("Nothing has changed, and the incumbent runs as recorded.",)}

@@ -43,7 +43,9 @@ def decide(evidence: Evidence, record: Interval | None) -> Decision:
         return Decision("adopt-new-config", FOUND, change, (_won(evidence.confirmed, FOUND),))
     upgrade = evidence.upgrade
     if NEW not in upgrade.arms:
-        why = evidence.failed.get(NEW, "it was not measured")
+        why = evidence.failed.get(NEW)
+        if why is None:
+            return Decision("undecided", None, None, (_silent(evidence.unmeasured.get(NEW, "it was not measured")),))
         if _accepted(upgrade, DEFAULT, evidence):
             return Decision("adopt-new-config", DEFAULT, None, (f"The incumbent does not run there: {why}.", ALONE))
         return Decision("hold", None, None, (f"The incumbent does not run on the new version: {why}",))
@@ -104,6 +106,10 @@ def _won(comparison: Comparison, arm: str) -> str:
     contrast = comparison.contrast(arm, rival)
     name = "vLLM's default" if arm == DEFAULT else "A new configuration"
     return f"{name} beats {rival}: {_percent(contrast)} in {contrast.rounds} rounds."
+
+
+def _silent(why: str) -> str:
+    return f"The incumbent gave no figure on the new version: {why}. Give more --budget, or keep the machine quieter."
 
 
 def _open(change: Contrast | None) -> str:

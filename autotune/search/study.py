@@ -20,6 +20,7 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from autotune.errors import StoreError
 from autotune.search.domain import Domain
 from autotune.search.planner import MemoryGuard
 from autotune.search.samplers import Context, Proposal, Sampler, constraints, distributions, parameters, worst_value
@@ -42,9 +43,15 @@ MAX_ATTEMPTS = 2
 
 
 def open_study(name: str, storage: str | None, direction: Direction) -> optuna.Study:
-    """Create or open a study; ``storage`` is an SQLAlchemy URL, or None for memory only."""
+    """Create or open a study; ``storage`` is an SQLAlchemy URL, or None for memory only.
+
+    Raises ``StoreError`` where the tables are another Optuna's.
+    """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    store = optuna.storages.RDBStorage(storage) if storage else None
+    try:
+        store = optuna.storages.RDBStorage(storage) if storage else None
+    except RuntimeError as error:
+        raise StoreError(f"the study's database cannot be used: {error}") from error
     return optuna.create_study(
         study_name=name, storage=store, direction=direction, load_if_exists=True, sampler=_unused_sampler()
     )
@@ -72,6 +79,7 @@ class StudySearcher:
     ) -> None:
         self.domain = domain
         self._study = study
+        self._from_earlier_runs = len(study.get_trials(deepcopy=False))
         self._sampler = sampler
         self._seed = seed
         self._slo_names = tuple(slo_names)
@@ -90,7 +98,7 @@ class StudySearcher:
         trials = self._study.get_trials(deepcopy=False)
         if (unfinished := self._unfinished(trials)) is not None:
             return unfinished
-        seen = {self._identity(_suggestion(t)) for t in trials}
+        seen = {self._identity(_suggestion(t)) for t in trials if not self._tries_again(t)}
         inside = running if running is not None and self._inside(running) else None
         return self._next_first(seen) or self._next_sampled(seen, len(trials), inside)
 
@@ -126,6 +134,12 @@ class StudySearcher:
         """What vLLM's own defaults gave, once told."""
         return next((o for o in self.history() if o.suggestion.origin == "baseline"), None)
 
+    def no_baseline_because(self) -> str:
+        """Why the defaults were not measured at the last time that was tried; empty where it was not tried."""
+        trials = self._study.get_trials(deepcopy=False)
+        reasons = [t.user_attrs.get("not_measured", "") for t in trials if t.user_attrs.get("origin") == "baseline"]
+        return reasons[-1] if reasons else ""
+
     def verdict(self, config: LaunchConfig) -> Feasibility:
         """What arithmetic and experience say about a config; everything fits where nothing predicts."""
         return self._guard(config)
@@ -139,6 +153,11 @@ class StudySearcher:
                 return _suggestion(trial)
             self._finish(Trial(self._study, trial._trial_id), Outcome(**trial.user_attrs["outcome"]))
         return None
+
+    def _tries_again(self, trial: FrozenTrial) -> bool:
+        """Whether an earlier run could not measure the baseline: all else is compared with it."""
+        failed = trial.state is TrialState.FAIL and trial.number < self._from_earlier_runs
+        return failed and trial.user_attrs.get("origin") == "baseline"
 
     def _identity(self, suggestion: Suggestion) -> tuple[Hashable, Fidelity]:
         return self._effective(suggestion.target), suggestion.fidelity

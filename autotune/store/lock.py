@@ -18,6 +18,11 @@ from sqlalchemy.engine import URL
 from autotune.errors import UsageError
 
 
+def file_url(path: Path) -> str:
+    """The URL of an SQLite database, whatever letters its path has."""
+    return URL.create("sqlite", database=str(path)).render_as_string()
+
+
 def database_file(url: URL) -> Path | None:
     """The file of an SQLite database; None for one in memory or on a server."""
     name = url.database

@@ -14,7 +14,7 @@ from autotune.space.config import LaunchConfig
 
 SCHEMA_VERSION = 1
 
-Verdict = Literal["adopt", "keep-incumbent", "keep-default", "nothing-feasible"]
+Verdict = Literal["adopt", "keep-incumbent", "keep-default", "nothing-feasible", "not-measured"]
 Role = Literal["default", "incumbent", "finalist"]
 
 
@@ -149,6 +149,9 @@ class Recommendation:
     """``gain`` is best / baseline minus 1, from the final race only; None where nothing was raced. Where less is
     better (``direction``), a gain is below zero.
 
+    ``nothing-feasible`` and ``not-measured`` recommend nothing: nothing gave what was asked, or vLLM's defaults have no
+    figure that anything could be compared with.
+
     ``baseline`` and ``best`` are the objective in ``unit``, from the same race. ``racers`` is that race as a table.
     ``parts`` say which flags carry the gain, where the budget had room to measure that.
     ``variant`` is the checkpoint to serve where it is not the one that was tuned; ``provenance`` names it as well.
@@ -171,6 +174,11 @@ class Recommendation:
     variant: str | None = None
     split: GainSplit | None = None
     direction: Literal["maximize", "minimize"] = "maximize"
+
+    @property
+    def recommends(self) -> bool:
+        """Whether there is anything to launch."""
+        return self.verdict not in ("nothing-feasible", "not-measured")
 
     @property
     def launch(self) -> LaunchConfig:

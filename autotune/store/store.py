@@ -6,14 +6,18 @@ written. A database that fails while a study runs becomes ``StoreError``: a full
 not clear, a lost connection; nothing is half written and the study can be resumed.
 """
 
+import errno
 import sqlite3
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Select, create_engine, delete, event, select, update
+from alembic.util.exc import CommandError
+from sqlalchemy import Connection, Engine, Select, create_engine, delete, event, inspect, select, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import Session, selectinload
@@ -23,6 +27,8 @@ from autotune.store.lock import database_file, study_lock
 from autotune.store.models import BootRow, FailureRow, HostRow, JsonDict, PointRow, QualityRow, RunRow, utc_now
 from autotune.store.schema import upgrade
 
+DDL_ROLLS_BACK = ("sqlite", "postgresql")
+EMPTY_DATABASE_BYTES = 1 << 17
 _BUSY_TIMEOUT_S = 30
 _RETRY_S = 0.05
 
@@ -63,17 +69,32 @@ class Store:
     def open(cls, url: str) -> "Store":
         """Open or create the database. Raises ``UsageError`` where the URL cannot be used."""
         parsed = _parse(url)
-        shown = parsed.render_as_string(hide_password=True)
-        try:
+        with _refusing(parsed):
             engine = _engine(parsed)
             with engine.begin() as connection:
                 upgrade(connection)
-        except (SQLAlchemyError, NoSuchModuleError, ImportError) as error:
-            raise UsageError(
-                f"cannot open the storage {shown}: {_reason(error)}. Give a SQLAlchemy URL that "
-                "can be written, such as sqlite:///study.db."
-            ) from error
-        return cls(engine)
+            return cls(engine)
+
+    @staticmethod
+    def look_into(url: str, to_come: Collection[Path] = ()) -> list[RunRow]:
+        """The studies of a storage as ``runs`` gives them. Raises what ``open`` would raise, and leaves no trace.
+
+        ``to_come`` are folders that may be missing because they will be there before the storage is opened.
+        """
+        parsed = _parse(url)
+        file = database_file(parsed)
+        with _refusing(parsed):
+            if file is not None and not file.exists():
+                _refuse_unwritable(file.parent, to_come)
+                return []
+            engine = _engine(parsed, _set_up_sqlite)
+            try:
+                with engine.connect() as connection, connection.begin() as transaction:
+                    runs = _runs_once_upgraded(connection)
+                    transaction.rollback()
+                    return runs
+            finally:
+                engine.dispose()
 
     def close(self) -> None:
         """Give the connections back."""
@@ -211,7 +232,7 @@ class Store:
     def runs(self) -> list[RunRow]:
         """All studies in this database, the newest first."""
         with self._session() as session:
-            return list(session.scalars(_whole_run().order_by(RunRow.id.desc())))
+            return _all_runs(session)
 
     def interrupt_unfinished_boots(self, run_id: int) -> int:
         """Mark engines that a killed tuner left as booting or ready; how many there were."""
@@ -240,6 +261,49 @@ class Store:
             ) from error
 
 
+@contextmanager
+def _refusing(url: URL) -> Iterator[None]:
+    """Within, what keeps a storage from being opened becomes ``UsageError``."""
+    try:
+        yield
+    except CommandError as error:
+        raise UsageError(
+            f"the storage {url.render_as_string(hide_password=True)} was written by a newer autotune ({error}). "
+            "Use that version, or give another --storage."
+        ) from error
+    except (SQLAlchemyError, NoSuchModuleError, ImportError, sqlite3.OperationalError) as error:
+        raise UsageError(
+            f"cannot open the storage {url.render_as_string(hide_password=True)}: {_reason(error)}. Give a SQLAlchemy "
+            "URL that can be written, such as sqlite:///study.db."
+        ) from error
+
+
+def _refuse_unwritable(folder: Path, to_come: Collection[Path]) -> None:
+    """Raise SQLite's own words where no database can be made in a folder."""
+    if folder in [path.resolve() for path in to_come]:
+        return
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(EMPTY_DATABASE_BYTES))
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        words = "database or disk is full" if full else "unable to open database file"
+        raise sqlite3.OperationalError(words) from error
+
+
+def _runs_once_upgraded(connection: Connection) -> list[RunRow]:
+    """All studies, after an upgrade that the caller's transaction can take back; none where it could not be."""
+    if connection.dialect.name not in DDL_ROLLS_BACK and not inspect(connection).has_table(RunRow.__tablename__):
+        return []
+    upgrade(connection)
+    with Session(connection, expire_on_commit=False) as session:
+        return _all_runs(session)
+
+
+def _all_runs(session: Session) -> list[RunRow]:
+    return list(session.scalars(_whole_run().order_by(RunRow.id.desc())))
+
+
 def _whole_run() -> Select[RunRow]:
     boots = selectinload(RunRow.boots)
     return select(RunRow).options(
@@ -254,12 +318,13 @@ def _parse(url: str) -> URL:
         raise UsageError(f"{url!r} is no SQLAlchemy URL. Write it as sqlite:///study.db.") from error
 
 
-def _engine(url: URL) -> Engine:
+def _engine(url: URL, set_up: Callable[[Any, Any], None] | None = None) -> Engine:
+    """``set_up`` readies each new connection of an SQLite database; by default it gets a write-ahead log."""
     if url.get_backend_name() != "sqlite":
         return create_engine(url, pool_pre_ping=True)
     own = {} if "timeout" in url.query else {"timeout": _BUSY_TIMEOUT_S}
     engine = create_engine(url, connect_args=own)
-    event.listen(engine, "connect", _set_up_sqlite)
+    event.listen(engine, "connect", set_up or _set_up_to_write)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
 
@@ -269,6 +334,12 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _set_up_to_write(connection: Any, record: Any) -> None:
+    _set_up_sqlite(connection, record)
+    cursor = connection.cursor()
     _use_write_ahead_log(cursor)
     cursor.close()
 

@@ -1,6 +1,5 @@
 """The load generator alone, against any OpenAI-compatible server: ``autotune bench``."""
 
-import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,7 @@ from autotune.load.shape import excerpt
 from autotune.load.slo import Slo
 from autotune.load.types import LoadSpec, Measurement, Target
 from autotune.tuner.server_watch import ServerWatch
-from autotune.workload.arrivals import Arrival, Constant, Gamma, Poisson
+from autotune.workload.arrivals import Arrival, Constant, Gamma, Poisson, checked_rate
 from autotune.workload.load import load_workload
 from autotune.workload.types import Workload, scaled
 
@@ -147,8 +146,8 @@ def _served_models(target: Target) -> list[dict[str, Any]]:
 def _check(settings: BenchSettings) -> None:
     if not settings.url.startswith(("http://", "https://")):
         raise UsageError(f"{settings.url!r} is not a server's URL; give one like http://127.0.0.1:8000")
-    if settings.rate_per_s is not None and not math.isfinite(settings.rate_per_s):
-        raise UsageError(f"--rate {settings.rate_per_s} is no number to send requests by; give one like 10")
+    if settings.rate_per_s is not None:
+        checked_rate(settings.rate_per_s)
     if settings.vocab_size is not None and settings.vocab_size < SMALLEST_VOCABULARY:
         raise UsageError(f"--vocab-size {settings.vocab_size} is too small; give the model's own number")
     kinds = [settings.concurrency is not None, settings.rate_per_s is not None, settings.replay, settings.capacity]

@@ -76,7 +76,7 @@ def _plan(settings: RunSettings) -> Plan:
     plan = prepare(replace(settings, allow_unverified_precision=True))
     if settings.study is not None:
         return plan
-    study = f"compare-{plan.study}"[:180]
+    study = f"compare-{plan.study}"
     folder = StudyFolder(settings.out or OUT / study)
     return replace(plan, study=study, folder=folder, storage=settings.storage or folder.default_storage)
 

@@ -7,8 +7,6 @@ from dataclasses import replace
 from autotune.search.types import GIVEN, Observation, Outcome
 from autotune.tuner.objective import Objective, misses
 
-DEFAULTS_DO_NOT_START = "vLLM's defaults do not start here"
-
 
 def of_aspect(seen: Observation, aspect: str) -> Observation:
     """The observation with one of its aspects for its value."""
@@ -40,7 +38,7 @@ def out_of_the_race(base: Observation | None, objective: Objective, aspect: str)
         return ""
     outcome = base.outcome
     if outcome.status == "infeasible":
-        return f"vLLM's defaults are out: {outcome.reason}" if outcome.violations else DEFAULTS_DO_NOT_START
+        return f"vLLM's defaults {'are out:' if outcome.violations else 'do not run here:'} {outcome.reason}"
     if aspect and aspect not in outcome.aspects:
         return f"vLLM's defaults are out: they miss an SLO with {objective.load_of(aspect)}"
     close = {name: excess for name, excess in excesses(outcome, objective).items() if excess > -objective.pick_margin}
@@ -48,6 +46,17 @@ def out_of_the_race(base: Observation | None, objective: Objective, aspect: str)
         return ""
     why = "; ".join(misses(close)) or f"{', '.join(close)} met with less than {objective.pick_margin:.0%} to spare"
     return f"vLLM's defaults are out: {why}"
+
+
+def unmeasured(base: Observation | None, because: str) -> str:
+    """Why the search has no figure of vLLM's defaults; empty where it has one, be it of a limit that they miss.
+
+    ``because`` is why they were not measured, where they might run.
+    """
+    if base is None:
+        return because or "the run ended before they were"
+    fails = base.outcome.status == "infeasible" and not base.outcome.violations
+    return f"they do not run here: {base.outcome.reason}" if fails else ""
 
 
 def within_reach(found: Sequence[Observation], base: Observation, objective: Objective) -> list[Observation]:

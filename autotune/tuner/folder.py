@@ -6,14 +6,17 @@ OUT/cache/        vLLM's compile cache, one for the whole study
 OUT/best/         the exported files
 """
 
+import errno
 import fcntl
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.errors import UsageError
+from autotune.store.lock import file_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +43,31 @@ class StudyFolder:
     @property
     def default_storage(self) -> str:
         """The SQLAlchemy URL that is used when none is given."""
-        return f"sqlite:///{self.root / 'study.db'}"
+        return file_url(self.root / "study.db")
 
     def create(self) -> None:
         """Make the folders and prove that they can be written. Raises ``UsageError``."""
-        try:
+        with self._refusing():
             for folder in (self.root, self.logs, self.cache):
                 folder.mkdir(parents=True, exist_ok=True)
             probe = self.root / f".probe-{os.getpid()}"
             probe.write_bytes(b"autotune")
             probe.unlink()
+
+    def refuse_unwritable(self) -> None:
+        """Raise ``UsageError`` where ``create`` would; makes nothing."""
+        with self._refusing():
+            nearest = next(path for path in (self.root, *self.root.parents) if path.exists())
+            if not nearest.is_dir():
+                code = errno.EEXIST if nearest == self.root else errno.ENOTDIR
+                raise OSError(code, os.strerror(code))
+            with tempfile.TemporaryFile(dir=nearest) as probe:
+                probe.write(b"autotune")
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise UsageError(
                 f"--out {self.root} cannot be written: {error.strerror}. Give another folder with --out."

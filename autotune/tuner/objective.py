@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
+
 from autotune.load.capacity import Capacity
 from autotune.load.phases import Rule
 from autotune.load.slo import Slo
@@ -119,7 +121,7 @@ class Objective(ABC):
         """Name, options and SLOs, for people and for ``objectives.asked_before``."""
         name = f"{self.name}/{aspect}" if aspect else self.name
         under = f" under {', '.join(map(str, self.slos))}" if self.slos else ""
-        return "".join([name, *(f" at {value:g}" for value in self.options.values()), under])
+        return "".join([name, *(f" at {exact(value)}" for value in self.options.values()), under])
 
     @property
     @abstractmethod
@@ -159,7 +161,12 @@ class Objective(ABC):
     @property
     def slug(self) -> str:
         """A study's name part that tells this objective from the same one with other options."""
-        return "-".join([self.name, *(f"{value:g}" for value in self.options.values()), *map(str, self.slos)])
+        return "-".join([self.name, *map(exact, self.options.values()), *map(str, self.slos)])
+
+
+def exact(number: float) -> str:
+    """The digits that tell a number from every other, without an exponent, such as ``4`` and ``0.0015``."""
+    return np.format_float_positional(number, trim="-")
 
 
 def misses(violations: Mapping[str, float], measurement: Measurement | None = None) -> list[str]:

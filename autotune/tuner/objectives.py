@@ -42,6 +42,7 @@ from autotune.tuner.objective import (
     Objective,
     Reading,
     closed,
+    exact,
     output_rate,
     reading,
     unless_worse,
@@ -321,7 +322,12 @@ def refuse_contradictions(asked: Asked) -> None:
         raise UsageError("--objective cost needs what the machine costs, such as --price-per-hour 2.50 (dollars).")
     if asked.rate_per_s is not None and name != "latency":
         raise UsageError(
-            f"--rate {asked.rate_per_s:g} has no meaning with --objective {name}. Leave it out, or take latency."
+            f"--rate {exact(asked.rate_per_s)} has no meaning with --objective {name}. Leave it out, or take latency."
+        )
+    if asked.price_per_hour is not None and name != "cost":
+        raise UsageError(
+            f"--price-per-hour {exact(asked.price_per_hour)} has no meaning with --objective {name}. "
+            "Leave it out, or take cost."
         )
     if asked.concurrency is not None and name in ("latency", "goodput"):
         raise UsageError(

@@ -19,6 +19,8 @@ from autotune.tuner.settings import RunSettings
 from autotune.tuner.variants import VARIANT
 from autotune.workload.types import Workload
 
+LONGEST_NAME = 180
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -72,7 +74,8 @@ class Plan:
 def study_name(model: str, objective: str, workload: str, device: str, vllm_version: str) -> str:
     """The name of a study that was given none: the same question on the same machine gets the same name."""
     parts = (model, objective, workload, device, f"vllm-{vllm_version}")
-    return "-".join(re.sub(r"[^\w.]+", "-", part).strip("-").lower() for part in parts)[:180]
+    name = "-".join(re.sub(r"[^\w.]+", "-", part).strip("-").lower() for part in parts)
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{_digest(parts)[:8]}"
 
 
 def _parameter(parameter: Any) -> list[Any]:

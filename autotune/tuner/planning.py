@@ -5,11 +5,10 @@ the same model, vLLM and host. Without any it says what it assumes.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-from sqlalchemy.engine import make_url
 
 from autotune.engine.model_shape import read_model_shape
 from autotune.errors import AutotuneError
@@ -19,13 +18,16 @@ from autotune.search.planner import Outlook, outlook
 from autotune.search.study import StudySearcher, open_study
 from autotune.search.surrogate import make_sampler
 from autotune.search.types import GIVEN, Observation
+from autotune.store.lock import file_url
 from autotune.store.models import BootRow, RunRow
 from autotune.store.store import Store
+from autotune.tuner.faults import named_faults
 from autotune.tuner.feasible import Feasible
 from autotune.tuner.first import first_configs
 from autotune.tuner.physics import DevicePhysics
 from autotune.tuner.plan import Plan
 from autotune.tuner.prepare import prepare
+from autotune.tuner.session import refuse_another_question
 from autotune.tuner.settings import RunSettings
 from autotune.tuner.spending import finalists_for, given, race_visits, study_budget
 
@@ -74,7 +76,13 @@ class Ahead:
 
 def look_ahead(settings: RunSettings) -> Ahead:
     """What ``autotune run`` with these settings would do. Raises what it would raise before its first boot."""
-    plan = prepare(settings)
+    with named_faults():
+        return _look(prepare(settings))
+
+
+def _look(plan: Plan) -> Ahead:
+    runs = _stored(plan)
+    own = next((run for run in runs if run.study == plan.study), None)
     domain = Domain(plan.space, plan.space.defaults, plan.space.seeds)
     shape = read_model_shape(plan.model.folder) if plan.model.folder else None
     feasible = Feasible(plan, domain, shape)
@@ -82,7 +90,6 @@ def look_ahead(settings: RunSettings) -> Ahead:
     prior = plan.objective.prior(physics) if physics.known else None
     sampler = make_sampler(plan.settings.sampler, domain, plan.objective.direction, prior)
     first = first_configs(plan, domain)
-    own = _own(plan)
     history: list[Observation] = []
     if own:
         study = open_study(plan.study, plan.storage, plan.objective.direction)
@@ -95,13 +102,13 @@ def look_ahead(settings: RunSettings) -> Ahead:
         prior=prior,
         history=history,
         effective=plan.space.effective,
-        rng=np.random.default_rng((settings.seed, len(history))),
+        rng=np.random.default_rng((plan.settings.seed, len(history))),
     )
-    return Ahead(plan, seen, _forecast(plan, own, history), len(history))
+    return Ahead(plan, seen, _forecast(plan, runs, own, history), len(history))
 
 
-def _forecast(plan: Plan, own: RunRow | None, history: list[Observation]) -> Forecast:
-    boots, rests_on = _measured(plan, own)
+def _forecast(plan: Plan, runs: list[RunRow], own: RunRow | None, history: list[Observation]) -> Forecast:
+    boots, rests_on = _measured(plan, runs, own)
     budget = study_budget(plan, boots, own.spent_s if own else 0.0, len(history), lambda: 0.0)
     racing = given(plan)
     races = max(1, len(plan.objective.aspects))
@@ -133,12 +140,13 @@ def _trials(budget: Budget, given_s: float, given_boots: int) -> int:
     return max(0, min(limits, default=0))
 
 
-def _measured(plan: Plan, own: RunRow | None) -> tuple[list[BootRow], str]:
+def _measured(plan: Plan, runs: list[RunRow], own: RunRow | None) -> tuple[list[BootRow], str]:
     """Boots that a forecast may rest on, and whose they are."""
     if own and (boots := _good(own)):
         return boots, f"{len(boots)} boots of this study"
-    runs = [run for run in _others(plan) if all(run.identity.get(n) == plan.identity()[n] for n in SAME)]
-    boots = [boot for run in runs for boot in _good(run)]
+    others = [run for run in (*runs, *_beside(plan)) if run.study != plan.study]
+    same = [run for run in others if all(run.identity.get(n) == plan.identity()[n] for n in SAME)]
+    boots = [boot for run in same for boot in _good(run)]
     if boots:
         return boots, f"{len(boots)} boots of other studies with this model and vLLM on this host"
     guess = Budget()
@@ -150,27 +158,22 @@ def _good(run: RunRow) -> list[BootRow]:
     return [boot for boot in run.boots if boot.boot_s is not None and boot.failure is None]
 
 
-def _own(plan: Plan) -> RunRow | None:
-    return next((run for run in _runs(plan.storage) if run.study == plan.study), None)
+def _stored(plan: Plan) -> list[RunRow]:
+    """The studies of the storage. Raises ``UsageError`` where a run could not use its folder, storage or study."""
+    folder = plan.folder
+    folder.refuse_unwritable()
+    runs = Store.look_into(plan.storage, (folder.root, folder.logs, folder.cache))
+    for run in runs:
+        if run.study == plan.study:
+            refuse_another_question(run, plan)
+    return runs
 
 
-def _others(plan: Plan) -> list[RunRow]:
-    """Studies in the same storage, and in folders beside this one."""
-    beside = sorted(plan.folder.root.parent.glob("*/study.db"))
-    urls = dict.fromkeys([plan.storage, *(f"sqlite:///{path}" for path in beside)])
-    return [run for url in urls for run in _runs(url) if run.study != plan.study]
-
-
-def _runs(url: str) -> list[RunRow]:
-    """The studies of a storage; none where there is none, for opening would create it."""
-    parsed = make_url(url)
-    if parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").is_file():
-        return []
-    try:
-        store = Store.open(url)
-    except AutotuneError:
-        return []
-    try:
-        return store.runs()
-    finally:
-        store.close()
+def _beside(plan: Plan) -> list[RunRow]:
+    """Studies in folders beside this one; what cannot be read there is no fault of this study."""
+    found: list[RunRow] = []
+    for path in sorted(plan.folder.root.parent.glob("*/study.db")):
+        if file_url(path) != plan.storage:
+            with suppress(AutotuneError):
+                found += Store.look_into(file_url(path))
+    return found

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from autotune import __version__
@@ -18,22 +19,32 @@ from autotune.tuner.proof import parts, parts_text, soak, soak_text
 from autotune.tuner.racers import as_change, racers
 
 
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What the search saw of the default, and of all.
+
+    ``default`` is reported where no race was run. ``out`` says why the default did not race, ``unmeasured`` why it has
+    no figure, ``missed`` which configuration came nearest to the SLOs where none met them. ``alone`` is set where
+    nothing but the default was measured.
+    """
+
+    default: Outcome | None
+    out: str = ""
+    unmeasured: str = ""
+    missed: str = ""
+    alone: bool = False
+
+
 def recommend(
     plan: Plan,
     ending: Ending,
     baseline: Entrant | None,
-    searched: Outcome | None,
+    searched: Searched,
     boot_s: float | None,
     *,
-    out: str = "",
-    missed: str = "",
     aspect: str = "",
 ) -> Recommendation:
-    """The recommendation; without a proven winner vLLM's defaults stay.
-
-    ``searched`` is what the search measured of the default: it is reported where no race was run. ``out`` says why
-    the default did not race, ``missed`` which configuration came nearest to the SLOs where none met them.
-    """
+    """The recommendation; without a proven winner vLLM's defaults stay, if they were measured."""
     result, finalists = ending.race, list(ending.finalists)
     winner = next((f for f in finalists if f.config.key() == result.winner), None)
     standing = {s.runner: s for s in result.standings}
@@ -41,21 +52,23 @@ def recommend(
     best = standing.get(winner.config.key()) if winner else None
     own = result.half_width / math.sqrt(2)
     entrants = [*([baseline] if baseline else []), *finalists]
+    default = _absolute(base, own) or _measured(searched.default)
+    verdict = _verdict(winner, default, searched)
     return Recommendation(
-        verdict=_verdict(winner, baseline),
+        verdict=verdict,
         config=winner.config.changes_from(plan.space.fixed) if winner else LaunchConfig(),
         fixed=plan.space.fixed,
         unit=plan.objective.unit,
-        baseline=_absolute(base, own) or _measured(searched),
-        best=_absolute(best or base, own) or _measured(searched),
+        baseline=default,
+        best=_absolute(best, own) or default,
         gain=as_change(plan.objective.direction, best.gain, best.low, best.high) if best and base else None,
         reasons=(
-            *_reasons(result, winner, baseline, finalists, plan.objective.direction, out, missed),
+            *_reasons(result, winner, baseline, finalists, plan.objective.direction, searched, verdict),
             *_spare(plan, winner),
             *parts_text(ending, winner, best.gain if best and base else None),
             *ending.notes,
             *soak_text(ending),
-            *_length(plan),
+            *([] if verdict == "not-measured" else _length(plan)),
         ),
         boot_s=boot_s,
         provenance=provenance(plan, aspect),
@@ -124,10 +137,12 @@ def _spare(plan: Plan, winner: Entrant | None) -> list[str]:
     return [f"It was picked with {SLO_MARGIN:.0%} of each limit to spare ({', '.join(map(str, slos))})."]
 
 
-def _verdict(winner: Entrant | None, baseline: Entrant | None) -> Verdict:
+def _verdict(winner: Entrant | None, default: Interval | None, searched: Searched) -> Verdict:
     if winner is not None:
         return "keep-incumbent" if winner.role == "incumbent" else "adopt"
-    return "keep-default" if baseline is not None else "nothing-feasible"
+    if default is not None:
+        return "keep-default"
+    return "not-measured" if searched.unmeasured else "nothing-feasible"
 
 
 def _absolute(standing: Standing | None, own: float) -> Interval | None:
@@ -153,20 +168,29 @@ def _reasons(
     baseline: Entrant | None,
     finalists: list[Entrant],
     direction: Direction,
-    out: str,
-    missed: str,
+    searched: Searched,
+    verdict: Verdict,
 ) -> list[str]:
     reasons = []
+    lost = result.dropped.get(baseline.config.key(), "") if baseline else ""
+    if verdict == "not-measured":
+        return [
+            f"They were not measured: {lost or searched.unmeasured}.",
+            "Nothing can be proven better without them. Mend that, or raise --budget, and give the same command again.",
+        ]
     if winner is not None:
         rival = "the default" if baseline else "the other finalists"
         reasons.append(f"{winner.name} won over {rival} in {_rounds(result)} on fresh engines.")
         reasons += _over_incumbents(result, winner, finalists, direction)
-    elif missed:
-        reasons.append(f"No configuration gives what was asked, with room to spare. The nearest miss is {missed}.")
+    elif searched.missed:
+        nearest = f"The nearest miss is {searched.missed}."
+        reasons.append(f"No configuration gives what was asked, with room to spare. {nearest}")
     elif not finalists and baseline is None:
         reasons.append("No configuration could be raced.")
     elif not finalists:
-        reasons.append("No configuration did better than the default in the search, so nothing was raced.")
+        reasons.append(f"{nothing_better(searched.alone)}, so nothing was raced.")
+    elif lost:
+        reasons.append("The default gave no figure in the race, so nothing is proven better.")
     elif result.rounds == 0:
         reasons.append("The budget ended before the finalists were raced, so no gain is claimed.")
     else:
@@ -175,10 +199,17 @@ def _reasons(
             f"After {_rounds(result)} no finalist is proven better: the noise here hides gains under {hidden}."
         )
     if baseline is None:
-        reasons.append(f"{out or 'There is no default'}, so there is no gain over them to state.")
+        reasons.append(f"{searched.out or 'There is no default'}, so there is no gain over them to state.")
     names = {f.config.key(): f.name for f in finalists}
     reasons += [f"{names.get(key, 'the default')} left the race: {why}" for key, why in result.dropped.items()]
     return reasons
+
+
+def nothing_better(alone: bool) -> str:
+    """Why there is nothing to race, where the default may; ``alone``: nothing else was measured."""
+    return (
+        f"No configuration {'but the default was measured' if alone else 'did better than the default in the search'}"
+    )
 
 
 def _over_incumbents(result: RaceResult, winner: Entrant, finalists: list[Entrant], direction: Direction) -> list[str]:

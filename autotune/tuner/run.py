@@ -56,7 +56,8 @@ def _tune(plan: Plan, store: Store, progress: RunProgress, stop: StopFlag) -> Re
     write_result(plan, store, recommendation, tuner.modes)
     for line in show_frontier(plan, store, tuner.modes):
         progress.note(line)
-    progress.note(f"Wrote {plan.folder.best}: {', '.join(sorted(p.name for p in plan.folder.best.iterdir()))}.")
+    if recommendation.verdict != "not-measured":
+        progress.note(f"Wrote {plan.folder.best}: {', '.join(sorted(p.name for p in plan.folder.best.iterdir()))}.")
     try:
         for finished in (recommendation, *tuner.modes.values()):
             register(finished)
@@ -68,20 +69,26 @@ def _tune(plan: Plan, store: Store, progress: RunProgress, stop: StopFlag) -> Re
 def write_result(plan: Plan, store: Store, recommendation: Recommendation, modes: Mapping[str, Recommendation]) -> None:
     """Write ``OUT/best/``: for ``vllm serve --config``, for a shell, and everything that was measured.
 
-    Each mode gets the same files in a folder of its own beside it.
+    Each mode gets the same files in a folder of its own beside it. Without a figure of the defaults there is nothing to
+    write.
     """
     for name, mode in modes.items():
-        _write_launchers(plan.folder.root / name, mode)
-        write_atomic(plan.folder.root / name / "recommendation.json", _json(mode.to_json()))
-    _write_launchers(plan.folder.best, recommendation)
-    write_atomic(plan.folder.best / "result.json", _result_json(plan, store, recommendation, modes))
+        if mode.verdict != "not-measured":
+            _write_launchers(plan.folder.root / name, mode)
+            write_atomic(plan.folder.root / name / "recommendation.json", _json(mode.to_json()))
+    if recommendation.verdict != "not-measured":
+        _write_launchers(plan.folder.best, recommendation)
+        write_atomic(plan.folder.best / "result.json", _result_json(plan, store, recommendation, modes))
 
 
 def _write_launchers(folder: Path, recommendation: Recommendation) -> None:
-    """The files that start an engine; none where nothing was found that works."""
-    if recommendation.verdict != "nothing-feasible":
-        write_atomic(folder / "vllm.yaml", vllm.render(recommendation))
-        write_atomic(folder / "launch.sh", shell.render(recommendation), executable=True)
+    """The files that start an engine; none, also of an earlier end of the study, where nothing was found that works."""
+    if not recommendation.recommends:
+        for name in ("vllm.yaml", "launch.sh"):
+            (folder / name).unlink(missing_ok=True)
+        return
+    write_atomic(folder / "vllm.yaml", vllm.render(recommendation))
+    write_atomic(folder / "launch.sh", shell.render(recommendation), executable=True)
 
 
 def show_frontier(plan: Plan, store: Store, modes: Mapping[str, Recommendation]) -> list[str]:
@@ -93,10 +100,9 @@ def show_frontier(plan: Plan, store: Store, modes: Mapping[str, Recommendation])
     lines += [f"  {spot.text()}" for spot in frontier(plan, row)]
     for name, mode in modes.items():
         pick = str(mode.config) if mode.verdict == "adopt" else mode.verdict
+        place = "" if mode.verdict == "not-measured" else f" {plan.folder.root / name}"
         best = f", {figure(mode.best.value)} {mode.unit} with {plan.objective.load_of(name)}" if mode.best else ""
-        lines.append(
-            f"  {name}: {pick}{best}; gain over vLLM's defaults: {mode.gain_text()}. {plan.folder.root / name}"
-        )
+        lines.append(f"  {name}: {pick}{best}; gain over vLLM's defaults: {mode.gain_text()}.{place}")
     return lines
 
 

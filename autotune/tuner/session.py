@@ -33,7 +33,7 @@ class Session:
             host_id = store.record_host(plan.host.fingerprint(), plan.host.to_dict())
             run_id = store.start_run(plan.study, host_id, plan.identity(), _settings(plan))
             return cls(store, run_id, 0.0, False, None)
-        _refuse_another_question(row, plan)
+        refuse_another_question(row, plan)
         store.interrupt_unfinished_boots(row.id)
         store.update_run(row.id, status="running", settings=_settings(plan))
         previous = Recommendation.from_json(row.result["recommendation"]) if row.result else None
@@ -52,7 +52,8 @@ class Session:
         self.store.update_run(self.run_id, status="finished", result=result, finished_at=utc_now())
 
 
-def _refuse_another_question(row: RunRow, plan: Plan) -> None:
+def refuse_another_question(row: RunRow, plan: Plan) -> None:
+    """Raise ``UsageError`` where a stored study cannot go on as ``plan``."""
     now = plan.identity()
     changed = [name for name in now if row.identity.get(name) != now[name]]
     if changed:

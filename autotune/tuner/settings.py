@@ -4,7 +4,6 @@ An option beats a variable, a variable beats the file, the file beats the defaul
 options' names. Everything is checked here, before anything starts.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,13 +17,16 @@ from autotune.errors import UsageError
 from autotune.load.slo import Slo
 from autotune.quality.levels import DEFAULT_LEVEL, find_level
 from autotune.tuner.objectives import Asked, refuse_contradictions
+from autotune.workload.arrivals import checked_rate
 
 SAMPLERS = ("auto", "tpe", "random")
 SETTINGS_FILE = Path("autotune.yaml")
 DEFAULT_BUDGET = "30m"
 SHORTEST_WINDOW_S = 0.5
+LONGEST_S = 366 * 24 * 3600
 MOST_COUNT = 65_536
 MOST_SEED = 9_999
+LEAST_PRICE, MOST_PRICE = 0.0001, 1_000_000.0
 
 _DURATION = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?")
 
@@ -117,13 +119,14 @@ def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> Ru
     Raises ``UsageError`` naming the option or the file's key and its value.
     """
     values = {**_read_file(file), **{k: v for k, v in given.items() if v not in (None, [], ())}}
+    _refuse_empty(values)
     settings = RunSettings(
         model=values.get("model"),
         gpu=str(values.get("gpu", "auto")),
         objective=values.get("objective", "throughput"),
         slos=_slos(values.get("slo", ())),
-        rate_per_s=_amount("rate", values.get("rate"), "requests per second, such as --rate 4"),
-        price_per_hour=_amount("price-per-hour", values.get("price_per_hour"), "dollars, such as 2.50"),
+        rate_per_s=None if values.get("rate") is None else checked_rate(values["rate"]),
+        price_per_hour=_price(values.get("price_per_hour")),
         workload=values.get("workload"),
         concurrency=_positive("concurrency", values.get("concurrency")),
         space=values.get("space", "auto"),
@@ -153,13 +156,23 @@ def resolve_settings(given: Mapping[str, Any], file: Path = SETTINGS_FILE) -> Ru
     return settings
 
 
+def _refuse_empty(values: Mapping[str, Any]) -> None:
+    """An option without text is most often a shell variable that was not set; a default in its place misleads."""
+    for name, value in values.items():
+        if value == "" or (isinstance(value, (list, tuple)) and "" in value):
+            raise UsageError(f"--{name.replace('_', '-')} is empty. Give it a value, or leave it out for the default.")
+
+
 def parse_duration(text: str | int | float, option: str = "budget") -> float:
     """Seconds from ``90``, ``90s``, ``5m`` or ``1h30m``. Raises ``UsageError`` that names the option."""
     match = _DURATION.fullmatch(str(text).strip().lower())
     parts = {} if match is None else {k: float(v) for k, v in match.groupdict().items() if v}
     if not parts:
         raise UsageError(f"--{option} {text!r} is no duration. Write it like 90s, 20m or 1h30m.")
-    return parts.get("h", 0) * 3600 + parts.get("m", 0) * 60 + parts.get("s", 0)
+    seconds = parts.get("h", 0) * 3600 + parts.get("m", 0) * 60 + parts.get("s", 0)
+    if seconds > LONGEST_S:
+        raise UsageError(f"--{option} {text!r} is longer than a year. Write it like 90s, 20m or 1h30m.")
+    return seconds
 
 
 def _trials(values: Mapping[str, Any]) -> int | None:
@@ -200,8 +213,8 @@ def _refuse_windows_without_time(settings: RunSettings) -> None:
     least_s = window_s + 4 * (settings.race_window_s or window_s)
     if settings.budget_s is not None and least_s >= settings.budget_s:
         raise UsageError(
-            f"--budget {settings.budget_s:g}s has no room for the windows: the defaults and a race take {least_s:g} s "
-            "in them alone. Give a longer --budget, or a shorter --window or --race-window."
+            f"--budget {settings.budget_s:.12g}s has no room for the windows: the defaults and a race take "
+            f"{least_s:.0f} s in them alone. Give a longer --budget, or a shorter --window or --race-window."
         )
 
 
@@ -235,9 +248,11 @@ def _slos(given: str | tuple[str, ...] | list[str]) -> tuple[Slo, ...]:
     return slos
 
 
-def _amount(option: str, value: float | None, example: str) -> float | None:
-    if value is not None and not (math.isfinite(value) and value > 0):
-        raise UsageError(f"--{option} {value:g} is no amount. Give {example}.")
+def _price(value: float | None) -> float | None:
+    if value is not None and not LEAST_PRICE <= value <= MOST_PRICE:
+        raise UsageError(
+            f"--price-per-hour {value:.12g} is no price. Give {LEAST_PRICE:g} to {MOST_PRICE:.0f}, such as 2.50."
+        )
     return value
 
 

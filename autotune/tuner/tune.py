@@ -27,7 +27,7 @@ from autotune.space.config import LaunchConfig
 from autotune.store.models import BootRow, RunRow
 from autotune.store.recommendation import Recommendation
 from autotune.tuner.ablate import Ablation, Ablator
-from autotune.tuner.contenders import best_in, excesses, of_aspect, out_of_the_race, within_reach
+from autotune.tuner.contenders import best_in, excesses, of_aspect, out_of_the_race, unmeasured, within_reach
 from autotune.tuner.ending import NOTHING_ABLATED, Closer
 from autotune.tuner.engines import Engines
 from autotune.tuner.feasible import Feasible
@@ -39,7 +39,7 @@ from autotune.tuner.plan import Plan
 from autotune.tuner.points import stored_figure, window_s
 from autotune.tuner.quality import QualityGuard
 from autotune.tuner.quality_report import with_quality
-from autotune.tuner.recommend import entrant, nearest_miss, recommend
+from autotune.tuner.recommend import Searched, entrant, nearest_miss, nothing_better, recommend
 from autotune.tuner.seat import Seat
 from autotune.tuner.session import Session
 from autotune.tuner.soak import Soaker
@@ -187,7 +187,8 @@ class Tuner:
         baseline = None if out else entrant(self._plan, self._plan.space.fixed)
         finalists = [entrant(self._plan, o.suggestion.target) for o in self._better_than(base, aspect)]
         finalists = [*self._incumbents(), *self._exportable(finalists)]
-        self._progress.note(f"{aspect.capitalize()}: " * bool(aspect) + _race_note(baseline, finalists, out))
+        searched = self._searched(base, aspect, out)
+        self._progress.note(f"{aspect.capitalize()}: " * bool(aspect) + _race_note(baseline, finalists, searched))
         finals = Finals(
             self._engines,
             self._trials,
@@ -203,14 +204,24 @@ class Tuner:
         result = finals.run(baseline, finalists, noise, self._boots())
         if baseline and finalists and objective.slos and baseline.config.key() in result.dropped:
             out, baseline = f"vLLM's defaults are out: {result.dropped[baseline.config.key()]}", None
+            searched = replace(searched, default=None, out=out, unmeasured="")
             self._progress.note(f"{out}. The finalists race each other.")
             result = finals.run(None, finalists, noise, self._boots())
         ending = self._closer(finals, baseline, noise, ablate=not aspect).close(result, baseline, finalists)
         boot_s = _boot_seconds(self._boots(), ending.race.winner)
-        searched = of_aspect(base, aspect).outcome if base and not out else None
-        missed = nearest_miss(self._plan, self._searcher.history())
-        found = recommend(self._plan, ending, baseline, searched, boot_s, out=out, missed=missed, aspect=aspect)
+        found = recommend(self._plan, ending, baseline, searched, boot_s, aspect=aspect)
         return with_quality(found, self._plan, ending, baseline, self._quality, self._searcher.history())
+
+    def _searched(self, base: Observation | None, aspect: str, out: str) -> Searched:
+        history = self._searcher.history()
+        with_a_figure = [o for o in history if o.outcome.value is not None]
+        return Searched(
+            default=of_aspect(base, aspect).outcome if base and not out else None,
+            out=out,
+            unmeasured=unmeasured(base, self._searcher.no_baseline_because()),
+            missed=nearest_miss(self._plan, history),
+            alone=all(o.suggestion.origin == "baseline" for o in with_a_figure),
+        )
 
     def _exportable(self, entrants: list[Entrant]) -> list[Entrant]:
         """The entrants less those whose answers are not good enough, or not known to be."""
@@ -358,11 +369,11 @@ def _boot_seconds(boots: list[BootRow], key: str | None) -> float | None:
     return max(times, default=None)
 
 
-def _race_note(baseline: Entrant | None, finalists: list[Entrant], out: str) -> str:
-    if not finalists and out:
-        return f"{out}. There is nothing to race."
+def _race_note(baseline: Entrant | None, finalists: list[Entrant], searched: Searched) -> str:
+    out = searched.out
     if not finalists:
-        return "No configuration did better than the default: there is nothing to race."
+        unmeasured = f"vLLM's defaults were not measured: {searched.unmeasured}" if searched.unmeasured else ""
+        return f"{out or unmeasured or nothing_better(searched.alone)}. There is nothing to race."
     incumbents = [f.name for f in finalists if f.role == "incumbent"]
     against = "vLLM's defaults" if baseline else f"each other ({out})"
     beside = f" and what runs in production ({', '.join(incumbents)})" if incumbents else ""

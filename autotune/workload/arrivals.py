@@ -17,8 +17,21 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from autotune.errors import UsageError
+
 Times = npt.NDArray[np.float64]
 BLOCK = 256
+SLOWEST_PER_S, FASTEST_PER_S = 0.001, 100_000.0
+
+
+def checked_rate(rate_per_s: float) -> float:
+    """A rate that a person gave. Raises ``UsageError`` where no client can send at it."""
+    if not SLOWEST_PER_S <= rate_per_s <= FASTEST_PER_S:
+        raise UsageError(
+            f"--rate {rate_per_s:.12g} is no rate to send requests at. "
+            f"Give {SLOWEST_PER_S:g} to {FASTEST_PER_S:.0f} requests per second, such as --rate 4."
+        )
+    return rate_per_s
 
 
 class Arrival(Protocol):

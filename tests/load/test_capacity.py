@@ -158,6 +158,8 @@ def test_slos_are_read_and_printed() -> None:
     assert Slo.parse("TTFT_p95=500ms") == Slo("ttft", 0.95, 500)
     assert Slo.parse("e2el_p99.9<=2s") == Slo("e2el", 0.999, 2000)
     assert str(Slo.parse("tpot_p50 = 50 ms")) == "tpot_p50=50ms"
+    for text in ("e2el_p99.999=86400000ms", "ttft_p7=0.001ms", "ttft_p95=1000.457ms", "e2el_p95=2000000ms"):
+        assert str(Slo.parse(text)) == text and Slo.parse(str(Slo.parse(text))) == Slo.parse(text)
     with pytest.raises(Exception, match=r"like ttft_p95=500ms"):
         Slo.parse("ttft=5")
 

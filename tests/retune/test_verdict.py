@@ -67,6 +67,14 @@ def test_a_version_that_the_incumbent_does_not_run_on_is_held_unless_its_default
     assert (decide(as_good, RECORD).verdict, decide(as_good, RECORD).winner) == ("adopt-new-config", DEFAULT)
 
 
+def test_an_incumbent_that_gave_no_figure_is_neither_held_nor_replaced() -> None:
+    for default in (70, 120):
+        silent = evidence(played(old=100, default=default))
+        silent.unmeasured[NEW] = "not measured: the client fell behind"
+        found = decide(silent, RECORD)
+        assert (found.verdict, found.winner) == ("undecided", None) and "the client fell behind" in found.reasons[0]
+
+
 def test_two_rounds_decide_nothing() -> None:
     assert decide(evidence(played(2, old=100, new=50, default=70)), RECORD).verdict == "undecided"
     assert decide(evidence(Comparison([OLD, NEW])), RECORD).verdict == "undecided"

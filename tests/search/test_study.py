@@ -1,9 +1,11 @@
 import math
+import sqlite3
 
 import optuna
 import pytest
 from optuna.trial import TrialState
 
+from autotune.errors import StoreError
 from autotune.search.domain import Domain
 from autotune.search.samplers import RandomSampler, TpeSampler
 from autotune.search.study import StudySearcher, open_study
@@ -124,6 +126,29 @@ def test_resume_continues_as_if_never_stopped(url, tmp_path):
     run(searcher(url), 5)
     rest = run(searcher(url), 3)
     assert [s.config for s in rest] == [s.config for s in straight[5:]]
+
+
+def test_a_baseline_that_could_not_be_measured_is_asked_first_by_the_next_run_only(url):
+    search = searcher(url)
+    for _ in range(2):
+        search.tell(search.ask(), Outcome("not_measured", reason="port taken"))
+    assert search.no_baseline_because() == "port taken"
+    assert search.ask().origin != "baseline"
+    run(search, 1)
+    resumed = searcher(url)
+    again = resumed.ask()
+    assert (again.origin, again.attempt, again.trial) == ("baseline", 1, 2)
+    resumed.tell(again, measured(again))
+    assert resumed.baseline().outcome.value is not None
+    assert searcher(url).ask().origin != "baseline"
+
+
+def test_a_database_of_another_optuna_is_no_traceback(url, tmp_path):
+    searcher(url)
+    with sqlite3.connect(tmp_path / "study.db") as database:
+        database.execute("update alembic_version set version_num = 'v9'")
+    with pytest.raises(StoreError, match="the study's database cannot be used: The runtime optuna version"):
+        searcher(url)
 
 
 def test_a_trial_that_was_running_at_a_kill_is_asked_again(url):

@@ -28,6 +28,7 @@ from autotune.search.roofline import Operating, RooflinePrior
 from autotune.tuner.loader import Loaded
 from autotune.tuner.objective import SLO_MARGIN, Effort, Objective
 from autotune.tuner.objectives import OBJECTIVES, Asked, asked_before, make_objective
+from autotune.tuner.plan import study_name
 from autotune.tuner.points import Incumbent, Point
 
 TTFT = Slo("ttft", 0.95, 500)
@@ -249,6 +250,18 @@ def test_every_objective_is_a_value_that_tells_itself_apart(name: str) -> None:
     again = asked_before(one.title())
     assert make_objective(again, None, 32, 1) == one
     assert make(name, **{**options, "slos": (Slo("ttft", 0.95, 600),)}).slug != one.slug
+
+
+def test_other_settings_have_other_study_names() -> None:
+    rates = (0.001, 1.0, 1.0000001, 100_000.0)
+    slos = [Slo.parse(text) for text in ("ttft_p99.999=1s", "ttft_p99.99=1s", "e2el_p95=2000s", "e2el_p95=2000.001s")]
+    many = tuple(Slo("ttft", share / 1e5, 500) for share in range(1, 20))
+    made = [make("latency", rate_per_s=rate) for rate in rates]
+    made += [make("throughput", slos=each) for each in (*((slo,) for slo in slos), many, (*many, TTFT), many[1:])]
+    names = [study_name("m", each.slug, "demo", "cpu", "0.32.0") for each in made]
+    assert len(set(names)) == len(made) and max(map(len, names)) <= 180
+    assert all(make_objective(asked_before(each.title()), None, 32, 1) == each for each in made)
+    assert "latency-0.001-" in names[0] and "latency-100000-" in names[3]
 
 
 def test_one_aspect_of_pareto_is_a_throughput_under_its_own_load() -> None:

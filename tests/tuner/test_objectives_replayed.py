@@ -127,11 +127,14 @@ def test_no_rate_for_anybody_ends_without_an_export(settings: RunSettings, monke
             measurement=EMPTY, infeasible=f"no rate meets it; nearest miss {short}", violations={"slo": short}
         )
 
+    assert settings.out is not None
+    (settings.out / "best").mkdir(parents=True)
+    (settings.out / "best/launch.sh").write_text("of an earlier end of the study")
     found, _, machine = run(replace(settings, objective="goodput", slos=(TTFT,)), read, monkeypatch)
     assert found.verdict == "nothing-feasible" and found.best is None and found.unit == "req/s"
     assert "The nearest miss is --max-num-seqs 2: no rate meets it; nearest miss 0.2" in " ".join(found.reasons)
     assert set(machine.roles()) == {"baseline", "trial"}
-    assert settings.out is not None and [p.name for p in (settings.out / "best").iterdir()] == ["result.json"]
+    assert [p.name for p in (settings.out / "best").iterdir()] == ["result.json"]
 
 
 def level(n: int, rate: float) -> dict[str, Any]:

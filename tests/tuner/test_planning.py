@@ -1,6 +1,7 @@
 """``autotune plan``: what would be tried and what it would cost, with nothing booted and nothing written."""
 
 import json
+import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from fake_vllm import make_fake_python
 
+from autotune.store.lock import file_url
 from autotune.store.store import NewBoot, Store
 from autotune.tuner.planning import look_ahead
 from autotune.tuner.prepare import prepare
@@ -82,3 +84,23 @@ def test_the_command_prints_the_same_for_people_and_as_json(settings: RunSetting
         "final race",
     ]
     assert not (tmp_path / "autotune-out").exists()
+
+
+@pytest.mark.parametrize("name", ["new.db", "empty.db", "foreign.db", "what? #1 %41.db"])
+def test_a_storage_that_a_run_could_use_is_left_as_it_is(settings: RunSettings, tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty.db").touch()
+    with sqlite3.connect(tmp_path / "foreign.db") as foreign:
+        foreign.execute("create table theirs (id integer)")
+    before = {path: path.read_bytes() for path in tmp_path.glob("*.db")}
+    url = file_url(tmp_path / name)
+    assert look_ahead(replace(settings, storage=url)).told == 0
+    assert {path: path.read_bytes() for path in tmp_path.glob("*.db*")} == before
+    Store.open(url).close()
+    assert (tmp_path / name).is_file()
+
+
+def test_a_folder_with_any_letters_holds_its_own_database(settings: RunSettings, tmp_path: Path) -> None:
+    odd = replace(settings, out=tmp_path / "what? #1 %41")
+    boots(odd, 4.0)
+    assert look_ahead(odd).forecast.rests_on == "1 boots of this study"
+    assert (tmp_path / "what? #1 %41/study.db").is_file()

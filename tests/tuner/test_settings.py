@@ -5,6 +5,8 @@ import pytest
 from autotune.errors import UsageError
 from autotune.tuner.settings import parse_duration, resolve_settings
 
+UNSENDABLE = (1e99, 100_001.0, 0.00099999, 1e-99, -1.0, float("nan"), float("inf"))
+
 
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90", 90), ("90s", 90), ("5m", 300), ("1h30m", 5400), ("1.5h", 5400), (45, 45)]
@@ -62,18 +64,30 @@ def test_no_trials_at_all_race_what_is_given() -> None:
         ({"objective": "latency"}, "such as --rate 4"),
         ({"objective": "cost"}, "such as --price-per-hour 2.50"),
         ({"rate": 4.0}, "--rate 4 has no meaning with --objective throughput"),
-        ({"objective": "latency", "rate": 0.0}, "--rate 0 is no amount"),
+        ({"objective": "latency", "rate": 0.0}, "--rate 0 is no rate .* 0.001 to 100000"),
+        *(({"objective": "latency", "rate": rate}, "--rate .* is no rate") for rate in UNSENDABLE),
+        ({"objective": "cost", "price_per_hour": 1e-99}, "--price-per-hour 1e-99 is no price"),
         ({"objective": "cost", "price_per_hour": float("nan")}, "--price-per-hour nan"),
         ({"objective": "latency", "rate": 4.0, "concurrency": 8}, "--concurrency 8 has no meaning"),
+        ({"objective": "pareto", "price_per_hour": 2.5}, "--price-per-hour 2.5 has no meaning"),
+        ({"budget": "9" * 400 + "h"}, "longer than a year"),
+        ({"window": "500h", "budget": "1h"}, "take 9000000 s"),
         ({"objective": "pareto", "concurrency": 3}, "--concurrency 3 leaves no three loads"),
         ({"slo": ["fast"]}, "like ttft_p95=500ms"),
         ({"slo": ["ttft_p95=0ms"]}, "'ttft_p95=0ms' asks for nothing"),
         ({"slo": ["ttft_p0=5ms"]}, "'ttft_p0=5ms' asks for nothing"),
+        ({"slo": ["ttft_p99.999999=1s"]}, "'ttft_p99.999999=1s' asks for more than can be measured"),
+        ({"slo": ["ttft_p95=1.0000001ms"]}, "whole microseconds"),
+        ({"slo": [f"ttft_p95={'9' * 400}s"]}, "up to 86400s"),
         ({"window": "600s", "budget": "5m"}, "--budget 300s has no room for the windows: .* take 3000 s"),
         ({"race_window": "60s", "budget": "4m"}, "take 240 s"),
         ({"slo": ["ttft_p95=1s", "ttft_p95=2s"]}, "ttft_p95=1000ms stands beside another"),
         ({"sampler": "magic"}, "'magic' is unknown"),
         ({"study": "a/b"}, "'a/b'"),
+        ({"storage": ""}, "--storage is empty"),
+        ({"model": ""}, "--model is empty"),
+        ({"max_quality_loss": ""}, "--max-quality-loss is empty"),
+        ({"vllm_arg": [""]}, "--vllm-arg is empty"),
     ],
 )
 def test_bad_values_are_named(given: dict[str, object], words: str) -> None:
